@@ -68,6 +68,8 @@ class Person:
         self.home = folder / "home"
         self.process: Any = None
         self.raw = ""
+        self.prompt = ""
+        """What comes before the line where one types."""
         self._resize(columns, rows)
 
     def _resize(self, columns: int, rows: int) -> None:
@@ -84,6 +86,7 @@ class Person:
             "PAGER": "cat",
             **variables,
         }
+        self.prompt = "> " if environment["TERM"] == "dumb" else "› "
         self.screen = pyte.HistoryScreen(self.columns, self.rows, history=20_000, ratio=0.5)
         self.stream = pyte.Stream(self.screen)
         self.process = program.AtTerminal(
@@ -94,14 +97,14 @@ class Person:
     def talk(self, *turns: dict[str, Any], flags: Sequence[str] = (), say: str = "", **variables: str) -> None:
         """Begin a conversation with a model that has a script, and say something."""
         self.start("chat", *self.script(*turns), *flags, **variables)
-        self.see("> ")
+        self.see(self.prompt)
         if say:
             self.say(say)
 
     def talk_to(self, provider: MockProvider, *flags: str, say: str = "", **variables: str) -> None:
         """Begin a conversation with a model on loopback, and say something."""
         self.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url, *flags, **variables)
-        self.see("> ")
+        self.see(self.prompt)
         if say:
             self.say(say)
 

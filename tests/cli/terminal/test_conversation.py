@@ -23,7 +23,7 @@ def test_a_response_streams_to_the_screen_before_it_ends(person: Person) -> None
     turns = [Turn(text="First words of it. And the rest of it.", pieces=4, gate="g", hold_after_pieces=2)]
     with MockProvider(turns).in_thread() as provider:
         person.start("chat", "-m", "openai-chat:mock", "--base-url", provider.base_url)
-        person.see("> ", "/help lists commands")
+        person.see(person.prompt, "/help lists commands")
         person.say("Continue")
         seen = person.see("First", "Esc interrupts")
         assert "the rest of it" not in seen
@@ -59,31 +59,33 @@ def test_each_call_is_shown_with_its_arguments_its_outcome_and_its_result(person
         turn("I look.", grep={"pattern": "error"}, read={"path": "missing.txt"}), turn("One **error** found.")
     )
     person.start("chat", *script)
-    person.see("> ")
+    person.see(person.prompt)
     person.say("Find errors")
     seen = person.see("One error found.")
     lines = [line.strip() for line in seen.splitlines()]
-    assert any(line.startswith('┌ [tool] grep(pattern="error")  ok') for line in lines)
-    assert any("a.txt:1: one error" in line for line in lines)
-    assert any(line.startswith('└ [tool] read(path="missing.txt")  ') and "ok" not in line for line in lines)
-    assert "> Find errors" in lines
+    assert any(line == '● Search "error"' for line in lines)
+    assert any(line.startswith("└ ") and " matches in " in line for line in lines)
+    assert any(line == "● Read missing.txt  rejected" for line in lines)
+    assert "› Find errors" in lines
+    person.press("ctrl-o")
+    person.see("a.txt:1: one error")
 
 
 @pytest.mark.row("X03")
 def test_a_call_under_way_turns_its_spinner_and_gives_way_to_its_result(person: Person) -> None:
     person.talk(turn("Wait.", wait={}), turn("Waited."), flags=person.tools(), say="Wait for it")
-    person.see("[tool] wait()  ⠙")
-    person.see("[tool] wait()  ⠸")
+    person.see("⠙ wait")
+    person.see("⠸ wait")
     person.release("it came")
-    seen = person.see("[tool] wait()  ok", "it came", "Waited.", without="⠋")
-    assert seen.count("[tool] wait()") == 1
+    seen = person.see("● wait", "it came", "Waited.", without="⠋")
+    assert seen.count("● wait") == 1
 
 
 def test_a_message_that_is_typed_while_a_call_runs_goes_to_the_model_with_its_result(person: Person) -> None:
     turns = [Turn(calls=(call("wait"),)), Turn(text="As you say.")]
     with MockProvider(turns).in_thread() as provider:
         person.talk_to(provider, *person.tools(), say="Wait for it")
-        person.see("[tool] wait()")
+        person.see(" wait\n")
         person.say("Be brief")
         person.see("Queued: Be brief")
         person.release()
@@ -101,7 +103,7 @@ def test_a_message_that_no_step_takes_in_is_the_next_task(person: Person) -> Non
         person.say("Second")
         person.see("Queued: Second")
         provider.gate("g").open()
-        person.see("The first answer.", "> Second", "The second answer.")
+        person.see("The first answer.", "› Second", "The second answer.")
     assert [message["role"] for message in provider.requests[-1].body["messages"]][-3:] == ["user", "assistant", "user"]
 
 
@@ -109,10 +111,10 @@ def test_a_message_that_no_step_takes_in_is_the_next_task(person: Person) -> Non
 @pytest.mark.parametrize("key", ["esc", "ctrl-c"])
 def test_an_interrupt_ends_the_run_and_the_session_goes_on(person: Person, key: str) -> None:
     person.talk(turn(wait={}), turn("Next answer."), flags=person.tools(), say="Wait for it")
-    person.see("[tool] wait()")
+    person.see(" wait\n")
     person.press(key)
     stopping = ["Stopping the run. Press Ctrl+C again"] if key == "ctrl-c" else []
-    person.see(*stopping, "Interrupted.", "[tool] wait() cancelled", without="Esc interrupts")
+    person.see(*stopping, "Interrupted.", "● wait cancelled", without="Esc interrupts")
     person.say("Now this")
     person.see("Next answer.")
     person.leave()
@@ -121,7 +123,7 @@ def test_an_interrupt_ends_the_run_and_the_session_goes_on(person: Person, key: 
 @pytest.mark.row("X05")
 def test_ctrl_c_twice_ends_the_program_in_the_middle_of_a_run(person: Person) -> None:
     person.talk(turn(wait={}), turn("Never."), flags=person.tools(), say="Wait for it")
-    person.see("[tool] wait()")
+    person.see(" wait\n")
     person.press("ctrl-c", "ctrl-c")
     seen = person.ends(130)
     assert "Continue with: treadle chat --session" in seen
@@ -130,8 +132,8 @@ def test_ctrl_c_twice_ends_the_program_in_the_middle_of_a_run(person: Person) ->
 def test_ctrl_c_clears_the_line_and_ends_the_program_twice_at_an_empty_one_alone(person: Person) -> None:
     person.talk(turn("Still here."))
     person.press("one", "ctrl-c", "two", "ctrl-c", "three", "ctrl-j", "four", "shift-enter", "five", "enter")
-    seen = person.see("> three\n  four\n  five", "Still here.")
-    assert "> one\n" not in seen
+    seen = person.see("› three\n  four\n  five", "Still here.")
+    assert "› one\n" not in seen
     person.leave()
     person.talk(turn("Never."))
     person.press("ctrl-c", "ctrl-c")
@@ -142,7 +144,7 @@ def test_ctrl_c_clears_the_line_and_ends_the_program_twice_at_an_empty_one_alone
 def test_ctrl_c_twice_leaves_though_a_paste_stands_in_the_line_and_the_window_was_changed(person: Person) -> None:
     person.talk(turn("Never."))
     person.press("\x1b[200~one\ntwo\nthree\n\x1b[201~")
-    person.see("> one", "three")
+    person.see("› one", "three")
     person.resize(20, 5)
     person.press("!")  # drawn anew
     person.see("!")
@@ -172,14 +174,14 @@ def test_a_long_paste_is_shown_and_recalled_as_a_note_and_sent_whole(person: Per
     with MockProvider([Turn(text="Once."), Turn(text="Twice.")]).in_thread() as provider:
         person.talk_to(provider)
         person.press(pasted)
-        person.see(f"> {note}")
+        person.see(f"› {note}")
         person.press("backspace")
-        person.see("> ", without="pasted")
+        person.see(person.prompt, without="pasted")
         person.press("Read ", pasted, " and say.", "enter")
-        seen = person.see(f"> Read {note} and say.", "Once.")
+        seen = person.see(f"› Read {note} and say.", "Once.")
         assert seen.count(note) == 1
         person.press("up")
-        person.see(f"> Read {note} and say.")
+        person.see(f"› Read {note} and say.")
         person.press("enter")
         person.see("Twice.")
         person.leave()
@@ -213,9 +215,9 @@ def test_what_was_entered_in_earlier_conversations_is_recalled_from_a_file_that_
     with MockProvider([Turn(text="Once.")]).in_thread() as provider:
         person.talk_to(provider)
         person.press("up")
-        person.see("> [pasted 1,399 characters]")
+        person.see("› [pasted 1,399 characters]")
         person.press("up")
-        person.see("> question 59999")
+        person.see("› question 59999")
         person.press("\x1b[B", "enter")
         person.see("Once.")
         person.leave()
@@ -228,7 +230,7 @@ def test_a_folder_that_vanishes_costs_no_message(person: Person) -> None:
     person.talk(turn("Heard."), turn("Heard again."), flags=("--journal", "sessions.db"))
     shutil.rmtree(person.home)
     person.say("Hello")
-    person.see("> Hello", "Heard.")
+    person.see("› Hello", "Heard.")
 
 
 def test_shift_tab_goes_through_the_modes(person: Person) -> None:
@@ -242,17 +244,17 @@ def test_shift_tab_goes_through_the_modes(person: Person) -> None:
 def test_ctrl_r_finds_what_was_entered_in_an_earlier_conversation(person: Person) -> None:
     script = person.script(turn("Heard."), turn("Heard again."))
     person.start("chat", *script)
-    person.see("> ")
+    person.see(person.prompt)
     person.say("a remarkable question")
     person.see("Heard.")
     person.leave()
     assert (person.home / "history").stat().st_mode & 0o777 == 0o600
     person.start("chat", *script)
-    person.see("> ")
+    person.see(person.prompt)
     person.press("ctrl-r", "remark")
     person.see("a remarkable question")
     person.press("enter", "enter")
-    person.see("> a remarkable question", "Heard")
+    person.see("› a remarkable question", "Heard")
 
 
 def test_a_long_result_is_folded_until_ctrl_o_and_the_line_stays_usable(person: Person) -> None:
@@ -261,7 +263,7 @@ def test_a_long_result_is_folded_until_ctrl_o_and_the_line_stays_usable(person: 
     seen = person.see("Counted.", "more lines of what was kept (Ctrl+O shows them)", "56 more lines (")
     assert len(seen.splitlines()) < 60
     person.press("still here")
-    person.see("> still here")
+    person.see("› still here")
     person.press("ctrl-o")
     person.see("line 5\n", "line 60")
 
@@ -273,11 +275,11 @@ def test_an_edit_is_asked_about_with_its_change_and_made(person: Person) -> None
         turn("Changed."),
     )
     person.start("chat", *script)
-    person.see("> ")
+    person.see(person.prompt)
     person.say("Five retries")
-    person.see("A call is waiting for you", "-retries = 3", "+retries = 5", "yes, once (Enter)")
+    person.see("Edit a file: main.py", "1 - retries = 3", "1 + retries = 5", "❯ 1 y yes, once")
     person.press("y")
-    person.see('[tool] edit(path="main.py")  ok', "Changed.")
+    person.see("● Edit main.py +1 -1", "Changed.")
     assert (person.folder / "main.py").read_text().startswith("retries = 5")
 
 
@@ -289,14 +291,14 @@ def test_a_picture_of_the_whole(person: Person) -> None:
     )
     person.start("chat", *script)
     try:
-        person.see("> ")
+        person.see(person.prompt)
         person.say("Is b fine?")
         person.see("- yes", "step 2 of 50")
         shown = [line for line in person.shown() if line]
-        body = shown[shown.index("> Is b fine?") :]
+        body = shown[shown.index("› Is b fine?") :]
         assert body[1] == "I look."
-        assert body[2].startswith('┌ [tool] list(path=".")  ok')
-        assert body[-3:-1] == ["- yes", ">"] or body[-4:-1] == ["It is *fine*:", "- yes", ">"]
+        assert body[2] == "● List ."
+        assert body[-3:-1] == ["- yes", "›"] or body[-4:-1] == ["It is *fine*:", "- yes", "›"]
         assert body[-1].lstrip().startswith("script:script.json · ask · context")
         assert all(len(line) <= 80 for line in shown)
     finally:
@@ -306,11 +308,11 @@ def test_a_picture_of_the_whole(person: Person) -> None:
 def test_the_next_message_answers_a_question_of_the_model(person: Person) -> None:
     script = person.script(turn("I ask.", ask_user={"question": "Which branch?"}), turn("It is main."))
     person.start("chat", *script, "--tools", "ask_user")
-    person.see("> ")
+    person.see(person.prompt)
     person.say("Go")
     person.see("ask_user waits for Which branch? Type the answer.")
     person.say("main")
-    person.see('{"answer":"main"}', "It is main.")
+    person.see("└ main", "It is main.")
 
 
 @pytest.mark.parametrize("then", ["answered", "continued"])
@@ -320,9 +322,9 @@ def test_an_answer_from_elsewhere_counts_and_the_late_one_returns_to_the_line(pe
     if then == "continued":
         person.elsewhere("resume", "s")
     person.say("next")
-    person.see("Not sent: the question was answered from elsewhere.", "> next")
+    person.see("Not sent: the question was answered from elsewhere.", "› next")
     if then == "answered":
-        person.see('{"answer":"main"}', "It is main.", "> next")
+        person.see("└ main", "It is main.", "› next")
     person.press("enter")
     person.see("One more.") if then == "answered" else person.see("It is main.")
     (result,) = sessions_show(person)["calls"]
@@ -340,20 +342,20 @@ def test_an_answer_is_not_lost_where_its_tool_was_left_out(person: Person) -> No
     start_asking(person)
     person.leave()
     person.start("chat", "-c", "--tools", "read")
-    person.see("> ", "Session s")
+    person.see(person.prompt, "Session s")
     person.say("main")
     person.see("An unfinished call needs the tool ask_user", "Pass the same --tools as before.")
     person.leave()
     person.start("chat", "-c", "--tools", "ask_user")
-    person.see("> ", "Session s")
+    person.see(person.prompt, "Session s")
     person.say("main")
-    person.see('{"answer":"main"}', "It is main.")
+    person.see("└ main", "It is main.")
 
 
 def start_asking(person: Person) -> None:
     script = person.script(turn(ask_user={"question": "Which branch?"}), turn("It is main."), turn("One more."))
     person.start("chat", *script, "--tools", "ask_user", "--session", "s")
-    person.see("> ")
+    person.see(person.prompt)
     person.say("Go")
     person.see("ask_user waits for Which branch? Type the answer.")
 
@@ -379,13 +381,13 @@ def test_the_command_that_is_printed_at_the_end_continues_and_says_where(person:
 def test_what_was_entered_during_a_run_that_is_interrupted_is_not_sent(person: Person, term: str) -> None:
     script = person.script(turn(wait={}), turn("Never said."))
     person.start("chat", *script, *person.tools(), TERM=term)
-    person.see("> ")
+    person.see(person.prompt)
     person.say("Wait for it")
     person.wait_for_file("started")
     person.say("Then this")
     person.see("Queued: Then this") if term == "dumb" else person.see("Queued: Then this", "Esc interrupts")
     person.press("ctrl-c")
-    back = "To send it, enter it again: Then this" if term == "dumb" else "> Then this"
+    back = "To send it, enter it again: Then this" if term == "dumb" else "› Then this"
     seen = person.see("Interrupted.", "it is in the input line", back)
     assert "Never said." not in seen
 
@@ -395,8 +397,8 @@ def test_ctrl_c_clears_the_line_first_while_a_run_is_under_way(person: Person) -
     person.talk(turn(wait={}), turn("Done."), flags=person.tools(), say="Wait for it")
     person.wait_for_file("started")
     person.press("half a sentence")
-    person.see("> half a sentence")
+    person.see("› half a sentence")
     person.press("ctrl-c")
     person.see("Esc interrupts", without="half a sentence")
     person.release()
-    assert "Interrupted" not in person.see("[tool] wait()  ok", "Done.")
+    assert "Interrupted" not in person.see("● wait", "Done.")

@@ -24,7 +24,7 @@ def test_a_background_command_is_listed_with_its_last_line_and_its_end_is_told(p
 def test_the_question_about_a_background_command_says_that_it_stays(person: Person) -> None:
     person.talk(turn(shell={**SERVER, "command": "python3 serve.py"}), turn("Then not."), flags=["--sandbox", "off"])
     person.say("Start the server")
-    person.see("stays in the background, also after this run, for at most 60 s", "Allow this call to shell?")
+    person.see("stays in the background, also after this run, for at most 60 s", "Run a command")
     person.press("n")
     person.see("Then not.")
     person.leave()

@@ -34,23 +34,23 @@ def office(person: Person) -> list[str]:
 @pytest.mark.row("U01", "X02")
 def test_the_calls_of_an_agent_stand_indented_below_the_call_that_it_carries_out(person: Person) -> None:
     person.start("chat", *office(person))
-    person.see("> ")
+    person.see(person.prompt)
     person.say("Pay it")
-    person.see("A call of clerk is waiting for you", "Allow this call to pay?")
+    person.see("clerk: Call pay")
     person.press("y")
     seen = person.see("The clerk has paid.")
     lines = [line.rstrip() for line in seen.splitlines()]
-    at = next(n for n, line in enumerate(lines) if line.startswith("[tool] spawn_agent(") and "  ok" in line)
-    assert lines[at + 1].startswith("  [clerk] count(lines=2)  ok")
-    assert lines[at + 2].startswith("  [clerk] count(lines=3)  ok")
-    assert lines[at + 3].startswith("  [clerk] pay(amount=40)  ok")
+    at = next(n for n, line in enumerate(lines) if line.startswith("● spawn_agent"))
+    assert lines[at + 1] == "  ● [clerk] count  lines: 2"
+    assert lines[at + 2] == "  ● [clerk] count  lines: 3"
+    assert lines[at + 3] == "  ● [clerk] pay  amount: 40"
     assert (person.folder / "paid.txt").read_text() == "40\n"
 
 
 @pytest.mark.row("U01")
 def test_plain_lines_show_the_calls_of_an_agent_too(person: Person) -> None:
     person.start("chat", *office(person), TERM="dumb")
-    person.see("> ")
+    person.see(person.prompt)
     person.say("Pay it")
     person.see("Allow it?")
     person.say("y")

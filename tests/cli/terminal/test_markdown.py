@@ -141,7 +141,7 @@ def test_emoji_and_joined_letters_reach_the_terminal_as_they_are(person: Person)
     person.see("end.")
 
     assert said in person.raw
-    assert f"> Was {EMOJI}" in person.raw
+    assert f"Was {EMOJI}" in person.raw
 
 
 def test_no_width_parts_an_emoji() -> None:

@@ -64,7 +64,7 @@ def test_a_person_who_looks_elsewhere_gets_a_sign_when_a_call_waits(person: Pers
 
     person.see("/help lists")
     person.say("Pay it")
-    person.see("Allow this call to pay?")
+    person.see("Call pay")
     asked = person.raw
     person.press("n")
     person.see("Not paid.")
@@ -124,5 +124,5 @@ def test_a_line_that_was_typed_while_the_program_loaded_is_the_first_message(per
     person.say("one")
     person.say("two")
 
-    person.see("> one", "First.", "> two", "Second.")
+    person.see("› one", "First.", "› two", "Second.")
     person.leave()

@@ -20,17 +20,17 @@ def paid(person: Person) -> list[str]:
 
 def start(person: Person, *turns: dict, flags: tuple[str, ...] = ()) -> None:
     person.start("chat", *person.script(*turns), *person.tools(), *flags)
-    person.see("> ")
+    person.see(person.prompt)
     person.say("Pay it")
-    person.see("A call is waiting for you", "Allow this call to pay?")
+    person.see("Call pay", "pay(amount=")
 
 
 def test_y_allows_one_call_and_a_bare_enter_denies_the_next_which_may_destroy(person: Person) -> None:
     start(person, turn(pay={"amount": 40}), turn(pay={"amount": 40}), turn("Paid."))
     person.press("y")
-    person.see("[tool] pay(amount=40)  ok", "Allow this call to pay?")
+    person.see("● pay amount: 40", "Call pay")
     assert paid(person) == ["40"]
-    person.see("n  no  (Enter)")
+    person.see("❯ 2 n  no")
     person.press("enter")
     person.see("Paid.", "Denied: 1 call (pay)")
     assert paid(person) == ["40"]
@@ -39,24 +39,22 @@ def test_y_allows_one_call_and_a_bare_enter_denies_the_next_which_may_destroy(pe
 def test_a_allows_such_calls_for_the_session_only(person: Person) -> None:
     writes = [turn(write={"path": "n.txt", "content": f"{n}\n"}) for n in (1, 2, 3)]
     person.talk(*writes[:2], turn("Written."), writes[2], turn("Never."), say="Write it")
-    person.see(
-        "Allow this call to write?", "do not ask again in this session for write(path=n.txt)", "yes, once (Enter)"
-    )
+    person.see("Create a file: n.txt", "do not ask again in this session for write(path=n.txt)", "❯ 1 y yes, once")
     person.press("a")
-    person.see("Written.", without="Allow this call")
+    person.see("Written.", without="Call pay")
     assert (person.folder / "n.txt").read_text() == "2\n"
     person.say("/permissions")
     person.see("allowed in this session write(path=n.txt)")
     person.say("/clear")
     person.see("New session")
     person.say("Write again")
-    person.see("Allow this call to write?")
+    person.see("Replace a file")
     assert (person.folder / "n.txt").read_text() == "2\n"
 
 
 def test_p_keeps_a_rule_for_the_folder_after_it_has_shown_what_the_rule_covers(person: Person) -> None:
     person.talk(turn(write={"path": "n.txt", "content": "1\n"}), turn("Written."), say="Write it")
-    person.see("Allow this call to write?")
+    person.see("Create a file")
     person.press("p")
     person.see("accept-edits")
     person.see("rule> write(path=n.txt)", "Covers this call.")
@@ -78,11 +76,11 @@ def test_p_keeps_a_rule_for_the_folder_after_it_has_shown_what_the_rule_covers(p
 def test_m_keeps_a_rule_for_all_folders_and_x_exactly_this_line(person: Person) -> None:
     calls = (turn(shell={"command": "touch a"}), turn(shell={"command": "mkdir b > /dev/null"}), turn("Done."))
     person.talk(*calls, say="Do it")
-    person.see("Run a command", "No rule allows this command yet.", "Allow this call to shell?")
+    person.see("Run a command", "No rule allows this command yet.", "touch a")
     person.press("m")
     person.see("in all your folders", "rule> shell(touch:*)", "Covers this call")
     person.press("enter")
-    person.see("Allow this call to shell?")
+    person.see("mkdir b > /dev/null", "these exact words")
     person.press("x")
     person.see("rule> shell(= mkdir b > /dev/null)", "Covers this call")
     person.press("enter")
@@ -102,7 +100,7 @@ def test_edited_arguments_are_what_runs(person: Person) -> None:
     person.press('{"amount": }', "enter")
     person.see("This is not valid JSON")
     person.press("backspace", "backspace", " 4}", "enter")
-    person.see("[tool] pay(amount=4) (edited)  ok", "Done.")
+    person.see("● pay amount: 4 (edited)", "Done.")
     assert paid(person) == ["4"]
 
 
@@ -110,7 +108,7 @@ def test_r_tells_the_model_why_not(person: Person) -> None:
     turns = [Turn(calls=(call("pay", amount=40),)), Turn(text="I see.")]
     with MockProvider(turns).in_thread() as provider:
         person.talk_to(provider, *person.tools(), say="Pay it")
-        person.see("Allow this call to pay?")
+        person.see("Call pay")
         person.press("r")
         person.see("reason> ")
         person.press("too much", "enter")
@@ -122,26 +120,27 @@ def test_r_tells_the_model_why_not(person: Person) -> None:
 
 def test_v_shows_every_argument_and_esc_goes_back(person: Person) -> None:
     long = "x" * 300
-    start(person, turn(pay={"amount": 1, "note": long}), turn("Done."))
+    person.talk(turn(pay={"amount": 1, "note": long}), turn("Done."), flags=person.tools(), say="Pay it")
+    person.see("Call pay", "1 y yes, once")
     person.press("v")
     person.see("pay, 2 arguments: amount = 1")
     person.press("r")
     person.see("reason> ")
     person.press("esc")
-    person.see("Allow this call to pay?", without="reason> ")
+    person.see("Call pay", without="reason> ")
     person.press("z")
-    person.see("Press one of y, e, n, r, v.")
+    person.see("Press one of y, n, e, r, v.")
     person.press("n")
     person.see("Done.")
 
 
 def test_what_a_person_was_typing_answers_nothing_and_is_kept(person: Person) -> None:
     person.talk(turn(wait={}), turn(pay={"amount": 1}), turn("Done."), flags=person.tools(), say="Go")
-    person.see("[tool] wait()")
+    person.see(" wait\n")
     person.press("yes y")
-    person.see("> yes y")
+    person.see("› yes y")
     person.release()
-    person.see("Allow this call to pay?")
+    person.see("Call pay")
     person.press("y")
     person.see("You were typing")
     assert paid(person) == []
@@ -150,10 +149,10 @@ def test_what_a_person_was_typing_answers_nothing_and_is_kept(person: Person) ->
 def test_a_paste_answers_nothing_also_where_the_terminal_does_not_mark_it(person: Person) -> None:
     start(person, turn(pay={"amount": 1}), turn("Done."))
     person.press("\x1b[200~y\r\x1b[201~", "v")
-    person.see("pay(amount=1)", "Allow this call to pay?")
+    person.see("pay(amount=1)", "Call pay")
     person.press("yes, yes\ry\ry\r" * 20)
     person.press("ctrl-c")
-    person.see("Interrupted.", "[tool] pay(amount=1)  skipped")
+    person.see("Interrupted.", "● pay amount: 1 skipped")
     assert paid(person) == []
 
 
@@ -161,7 +160,7 @@ def test_a_paste_answers_nothing_also_where_the_terminal_does_not_mark_it(person
 def test_an_interrupt_at_a_question_ends_the_run_and_nothing_is_done(person: Person, key: str) -> None:
     start(person, turn(pay={"amount": 1}), turn("Next."))
     person.press(key)
-    person.see("Interrupted.", "[tool] pay(amount=1)  skipped", without="Allow this call")
+    person.see("Interrupted.", "● pay amount: 1 skipped", without="Call pay")
     person.say("Something else")
     person.see("Next.")
     assert paid(person) == []
@@ -170,8 +169,8 @@ def test_an_interrupt_at_a_question_ends_the_run_and_nothing_is_done(person: Per
 def test_the_end_of_the_input_at_a_question_allows_nothing(person: Person) -> None:
     start(person, turn(pay={"amount": 1}), turn("Next."))
     person.press("ctrl-d")
-    person.see("Continue with: treadle chat --session", without="Allow this call")
-    assert "[tool] pay" not in person.look()
+    person.see("Continue with: treadle chat --session", without="Call pay")
+    assert "● pay" not in person.look()
     assert paid(person) == []
 
 
@@ -187,11 +186,11 @@ def test_several_calls_are_asked_about_one_by_one(person: Person) -> None:
     turns = [Turn(calls=(call("pay", amount=1), call("pay", amount=2))), Turn(text="Both decided.")]
     with MockProvider(turns).in_thread() as provider:
         person.talk_to(provider, *person.tools(), say="Pay both")
-        person.see("(1 of 2)", "Allow this call to pay?")
+        person.see("1 of 2", "Call pay")
         person.press("n")
-        person.see("(2 of 2)", "Denied by")
+        person.see("2 of 2", "Denied by")
         person.press("y")
-        person.see("Both decided.", "┌ [tool] pay(amount=1)  denied", "└ [tool] pay(amount=2)  ok")
+        person.see("Both decided.", "● pay amount: 1 denied", "● pay amount: 2")
     assert paid(person) == ["2"]
 
 
@@ -199,7 +198,7 @@ def test_several_calls_are_asked_about_one_by_one(person: Person) -> None:
 def test_an_answer_that_comes_too_late_is_told_so_and_the_person_is_asked_anew(person: Person) -> None:
     start(person, turn(pay={"amount": 1}), turn("Done."), flags=("--approval-seconds", "0.001"))
     person.press("y")
-    person.see("The request expired before you answered it. Here it is again. [ask] A call is waiting for you.", "n no")
+    person.see("The request expired before you answered it. Here it is again.", "Call pay", "n no")
     person.press("ctrl-c")
     person.see("Interrupted.")
     assert paid(person) == []
@@ -239,10 +238,10 @@ def test_a_session_that_waits_is_taken_up_by_another_terminal(person: Person) ->
     person.process.kill(9)
     person.process.close(0)
     person.start("chat", "-c", *person.script(turn(pay={"amount": 1}), turn("Done.")), *person.tools())
-    seen = person.see("Its last run did not finish.", "> ")
+    seen = person.see("Its last run did not finish.", "› ")
     prefix = seen.split("/resume ")[1].split()[0]
     person.say(f"/resume {prefix}")
-    person.see("Allow this call to pay?")
+    person.see("Call pay")
     person.press("y")
     person.see("Done.")
     assert paid(person) == ["1"]
@@ -285,7 +284,7 @@ def test_a_message_that_is_refused_because_another_process_has_the_session_stays
     other.start("chat", "-c", *person.script(turn("Hello.")))
     other.see("Its last run did not finish.")
     other.say("Hello there")
-    other.see("is being run by process", "> Hello there")
+    other.see("is being run by process", "› Hello there")
     other.press("ctrl-c", "ctrl-d")
     other.ends(0)
     person.press("n")

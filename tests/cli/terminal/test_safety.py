@@ -26,10 +26,10 @@ def test_what_a_model_says_and_calls_is_shown_and_not_obeyed(person: Person) -> 
         turn(f"```sh\n{HOSTILE}\n```\n\n# {HOSTILE}\n\n| {HOSTILE} |\n|---|\n| a |\n\nEnd."),
     )
     person.start("chat", *script)
-    person.see("> ")
+    person.see(person.prompt)
     person.say("Go")
     seen = person.see("End.", "\\x1b[2J", "\\u202e")
-    assert "> Go" in seen
+    assert "› Go" in seen
     assert foreign(person.raw) == []
     assert "\x1b[2J" not in person.raw
 
@@ -45,7 +45,9 @@ def test_what_a_tool_prints_by_itself_stands_above_the_line_and_is_not_obeyed(pe
 def test_what_stands_in_a_file_is_not_obeyed_and_its_secret_not_shown(person: Person) -> None:
     (person.folder / "evil.txt").write_text(f"{HOSTILE}\nkey {SECRET}\n")
     person.talk(turn(read={"path": "evil.txt"}), turn("Read."), say="Read it")
-    person.see("Read.", "\\x1b[2J")
+    person.see("Read.")
+    person.press("ctrl-o")
+    person.see("\\x1b[2J")
     assert SECRET[-12:] not in person.raw
     assert foreign(person.raw) == []
 
@@ -57,7 +59,7 @@ def test_the_terminal_is_resized_in_the_middle_of_a_response(person: Person) -> 
         person.see("The first half", "Esc interrupts")
         person.resize(60, 20)
         person.press("typed")
-        person.see("> typed")
+        person.see("› typed")
         provider.gate("g").open()
         person.see("The end of it.", without="Esc interrupts")
     assert max(map(len, person.shown())) <= 60
@@ -69,7 +71,7 @@ def test_a_program_that_is_told_to_end_leaves_the_terminal_as_it_was(
     person: Person, number: signal.Signals, code: int
 ) -> None:
     person.talk(turn(wait={}), turn("Never."), flags=person.tools(), say="Go")
-    person.see("[tool] wait()")
+    person.see(" wait\n")
     person.process.kill(number)
     person.ends(code)
     assert person.raw.rstrip().endswith(tuple("0123456789abcdef"))
@@ -81,7 +83,7 @@ def test_a_killed_conversation_goes_on_from_what_was_recorded(person: Person) ->
     person.talk(turn("One."), turn(wait={}), turn("Two."), flags=person.tools(), say="First")
     person.see("One.")
     person.say("Second")
-    person.see("[tool] wait()")
+    person.see(" wait\n")
     person.process.kill(signal.SIGKILL)
     person.process.close(0)
     person.start("chat", "-c", *person.script(turn("Three.")), *person.tools())
@@ -99,7 +101,7 @@ def test_no_colours_where_the_person_wants_none(person: Person) -> None:
 def test_a_terminal_that_obeys_nothing_gets_plain_lines(person: Person) -> None:
     script = person.script(turn("I look.", grep={"pattern": "error"}), turn(pay={"amount": 1}), turn("Done."))
     person.start("chat", *script, *person.tools(), "--tools", "grep", TERM="dumb")
-    person.see("> ")
+    person.see(person.prompt)
     person.say("Go")
     person.see('[tool] grep(pattern="error")  ok', "a.txt:1: one error", "Allow it? [n]")
     person.say("y")
@@ -126,7 +128,7 @@ def test_a_conversation_begins_with_what_has_changed_in_a_trusted_folder(
 
     person.start("chat", *script, **variables)
 
-    seen = "".join(person.see("> ", "approve it").split())
+    seen = "".join(person.see(person.prompt, "approve it").split())
     assert "haschangedsinceyoutrustedit(changed.treadle/hooks.json)" in seen
     person.leave()
 
@@ -135,7 +137,7 @@ def test_plain_lines_ask_as_a_whole_terminal_does(person: Person) -> None:
     edit = {"path": "main.py", "old_text": "retries = 3", "new_text": "retries = 5"}
     script = person.script(turn("I fix it.", edit=edit), turn(shell={"command": "rm -f a.txt"}), turn("Done."))
     person.start("chat", *script, TERM="dumb")
-    person.see("> ")
+    person.see(person.prompt)
     person.say("Go")
     person.see(
         "A call is waiting for you", "Edit a file: main.py", "| -retries = 3\n", "| +retries = 5\n", "Allow it? [y]"

@@ -34,9 +34,9 @@ def test_a_conversation_with_a_question_is_seen_through_at_any_size(sized: Any, 
     person = sized(columns, rows)
     script = person.script(turn("I look.", read={"path": "b.txt"}), turn(pay={"amount": 1}), turn(LONG))
     person.start("chat", *script, *person.tools(), "--tools", "read", NO_COLOR="1")
-    person.see(">")
+    person.see(person.prompt)
     person.say("Go")
-    person.see("Allow this call to pay?" if rows > 5 else "Allow pay?", "pay(amount=1)")
+    person.see("yes, once" if rows > 5 else "Allow pay?", "pay(amount=1)")
     person.press("y")
     person.wait_for_file("paid.txt")
     seen = person.see("before this change.")
@@ -60,19 +60,19 @@ def test_every_key_of_a_question_stands_on_the_screen_at_any_size(
     write = turn(write={"path": "n.txt", "content": "1\n"})
     script = person.script(turn(pay={"amount": 1}), write, turn("Done."))
     person.start("chat", *script, *person.tools(), "--tools", "write")
-    person.see(">")
+    person.see(person.prompt)
     person.say("Go")
-    asked = "Allow pay?" if is_short else "Allow this call to pay?"
-    person.see(asked, "[yeNrv?]" if is_short else "v  show the whole call")
+    asked = "Allow pay?" if is_short else "1 y  yes, once"
+    person.see(asked, "[yNerv?]" if is_short else "v show the whole call")
     shown = "\n".join(person.shown())
     assert "pay(amount=1)" in shown  # what is asked about stands above its question
-    assert is_short or "n  no  (Enter)" in shown
+    assert is_short or "❯ 2 n  no" in shown
     person.press("?")
     person.see("show the whole call")  # the list, whatever the size
     person.press("x")
     person.see("Press one")
     assert asked in "\n".join(person.shown())
-    assert ("[yeNrv?]" if is_short else "r  no, with a reason") in "\n".join(person.shown())
+    assert ("[yNerv?]" if is_short else "r no, with a reason") in "\n".join(person.shown())
     person.press("r")
     person.see("reason>", "Enter denies")
     person.press("esc")
@@ -82,8 +82,8 @@ def test_every_key_of_a_question_stands_on_the_screen_at_any_size(
     person.press("esc")
     person.see(asked, without="json>")
     person.press("n")
-    asked = "Allow write?" if is_short else "Allow this call to write?"
-    person.see(asked, "[Yapmenrv?]" if is_short else "a  yes, and do not ask again")
+    asked = "Allow write?" if is_short else "Create a file: n.txt"
+    person.see(asked, "[Yapmnerv?]" if is_short else "a  yes, and do not ask again")
     person.press("p")
     person.see("rule>", "Enter saves", "Covers")
     assert "Covers" in "\n".join(person.shown())

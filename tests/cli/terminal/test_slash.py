@@ -36,7 +36,7 @@ SAYS = {
 def test_a_command_says_what_it_knows_and_the_model_hears_nothing(chatting: Person) -> None:
     for command, words in SAYS.items():
         chatting.say(command)
-        chatting.see(f"> {command}\n", *words)
+        chatting.see(f"› {command}\n", *words)
     chatting.say("Second question")
     chatting.see("The second answer.")
 
@@ -44,7 +44,7 @@ def test_a_command_says_what_it_knows_and_the_model_hears_nothing(chatting: Pers
 @pytest.mark.parametrize("name", ["/exit", "/qu"])
 def test_exit_leaves(chatting: Person, name: str) -> None:
     chatting.say(name)
-    assert f"> {name}\n" in chatting.ends(0)
+    assert f"› {name}\n" in chatting.ends(0)
 
 
 def test_clear_begins_a_new_session_and_resume_goes_back(chatting: Person) -> None:
@@ -84,7 +84,7 @@ def test_a_session_of_another_folder_is_continued_with_a_word(chatting: Person) 
     (chatting.folder / "other").mkdir()
     chatting.leave()
     chatting.start("chat", "-C", "other", *chatting.script(turn("Hello.")))
-    chatting.see("> ")
+    chatting.see(chatting.prompt)
     chatting.say("/resume")
     chatting.see("Continue which session?", "First question")
     chatting.press("enter")
@@ -93,9 +93,9 @@ def test_a_session_of_another_folder_is_continued_with_a_word(chatting: Person) 
 
 def test_a_thing_is_chosen_with_arrows_by_a_part_of_its_name_or_not_at_all(chatting: Person) -> None:
     chatting.say("/model")
-    chatting.see("Change it to which one?", "▸   1")
+    chatting.see("Change it to which one?", "❯   1")
     chatting.press("down")
-    chatting.see("▸   2")
+    chatting.see("❯   2")
     chatting.press("esc")
     chatting.see("· ask ·", without="Change it to which one?")
     chatting.say("/model")
@@ -103,7 +103,7 @@ def test_a_thing_is_chosen_with_arrows_by_a_part_of_its_name_or_not_at_all(chatt
     chatting.press("zzz")
     chatting.see("Nothing has this in its name.")
     chatting.press("backspace", "backspace", "backspace", "haiku")
-    chatting.see("▸", without="Nothing has this")
+    chatting.see("❯", without="Nothing has this")
     chatting.press("ctrl-c")
 
 
@@ -111,12 +111,12 @@ def test_rewind_lets_a_message_be_chosen(chatting: Person) -> None:
     chatting.say("/rewind")
     chatting.see("Go back to the point before which message?", "First question")
     chatting.press("1")
-    chatting.see("Rewound to the point before: First question", "> First question")
+    chatting.see("Rewound to the point before: First question", "› First question")
 
 
 def test_rewind_goes_back_to_before_a_message_and_offers_it_again(chatting: Person) -> None:
     chatting.say("/rewind 1")
-    chatting.see("Rewound to the point before: First question", "> First question")
+    chatting.see("Rewound to the point before: First question", "› First question")
     chatting.press("ctrl-c")
     chatting.say("/context")
     chatting.see("0 messages;")
@@ -133,7 +133,7 @@ def test_rewind_offers_the_files_and_shows_how_they_would_change(person: Person)
     person.start("chat", "--mode", "accept-edits", *person.script(*CHANGING), "Write it")
     person.see("It is written.")
     person.say("/rewind 1")
-    person.see("+by the model", "Go back with what?", "both", "files", "conversation")
+    person.see("+ by the model", "Go back with what?", "both", "files", "conversation")
     assert (person.folder / "new.txt").exists()
     person.press("esc")
     person.see("· accept-edits ·", without="Go back with what?")
@@ -186,7 +186,7 @@ def test_diff_shows_what_differs_from_the_last_commit(person: Person) -> None:
         subprocess.run(["git", "-C", str(person.folder), *words], check=True)
     (person.folder / "main.py").write_text("retries = 9\n")
     person.talk(turn("Never."), say="/diff")
-    person.see("-retries = 3", "+retries = 9")
+    person.see("- retries = 3", "+ retries = 9")
 
 
 def test_the_mode_and_the_model_are_changed(chatting: Person) -> None:
@@ -201,7 +201,7 @@ def test_the_mode_and_the_model_are_changed(chatting: Person) -> None:
 
 def test_a_command_that_must_wait_says_so_while_a_run_is_under_way(person: Person) -> None:
     person.talk(turn(wait={}), turn("Done."), flags=person.tools(), say="Go")
-    person.see("[tool] wait()")
+    person.see(" wait\n")
     person.say("/clear")
     person.see("/clear cannot run during a run")
     person.say("/cost")
@@ -229,7 +229,7 @@ def test_a_line_of_shell_is_interrupted(person: Person) -> None:
     person.press("ctrl-c")
     person.see("Stopping the command.", "Interrupted.", without="running touch")
     person.press("typed")
-    person.see("> typed")
+    person.see("› typed")
 
 
 def test_a_file_is_attached_and_its_path_completed(person: Person) -> None:
@@ -237,7 +237,7 @@ def test_a_file_is_attached_and_its_path_completed(person: Person) -> None:
         person.talk_to(provider)
         person.press("@ma")
         person.press("tab")
-        person.see("> @main.py")
+        person.see("› @main.py")
         person.press(" what is this?", "enter")
         person.see("I read it.")
     told = provider.requests[-1].body["messages"][-1]["content"]
@@ -317,13 +317,13 @@ def test_commands_are_completed_and_paths_offered_wherever_they_stand(person: Pe
     person.press("/perm")
     person.see("show the mode and the rules")
     person.press("tab")
-    person.see("> /permissions")
+    person.see("› /permissions")
     person.press("enter")
     person.see("Permissions:")
     person.press("look at @")
     person.see("a.txt", "b.txt", "main.py")
     person.press("m")
-    person.see("> look at @m", "main.py", without="b.txt")
+    person.see("› look at @m", "main.py", without="b.txt")
     person.press("esc", " me@m")
     person.see("me@m", without="main.py")
 
@@ -336,7 +336,7 @@ def test_what_is_attached_is_said_and_what_is_not_is_too(person: Person) -> None
 
 def test_a_session_in_which_nothing_was_said_is_not_kept(person: Person) -> None:
     person.start("chat", "-m", "demo")
-    person.see("> ")
+    person.see(person.prompt)
     person.say("/clear")
     person.see("New session")
     person.say("/exit")

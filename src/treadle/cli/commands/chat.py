@@ -55,4 +55,4 @@ def _face(terminal: Terminal, settings: Settings) -> Face:
     history = user_config(os.environ).with_name("history")
     own = {name: one.says for name, one in commands_of(settings).items()}
     completer = Completing({**own, **COMMANDS}, settings.root)
-    return Screen(terminal, Drawing(terminal.redactor), history=history, completer=completer)
+    return Screen(terminal, Drawing(terminal.redactor, os.environ), history=history, completer=completer)

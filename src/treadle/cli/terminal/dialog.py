@@ -9,16 +9,18 @@ from typing import Any, Literal, Protocol
 from rich.cells import cell_len
 
 from treadle import ConfigurationError
-from treadle.cli.output.text import one_line, one_record
+from treadle.cli.output.text import one_line, one_record, shown_name
 from treadle.cli.terminal.drawing import Drawing
-from treadle.cli.terminal.faces import Answer, Option, Question, Scope, asker_of, choices_of, is_plan, kept_by
+from treadle.cli.terminal.faces import Answer, Choice, Option, Question, Scope, choices_of, is_plan, kept_by
 
 __all__ = ["Dialog", "Picker", "Secret"]
 
 _QUIET_SECONDS = 0.6
 """After so long without a key, what a person types answers the question, and is not the end of another sentence."""
 
-_ABOUT_EDITS = "Shift+Tab: yes, and run edits in this folder unasked from now on (mode accept-edits)."
+_LISTED = 12
+"""Things that are listed at once, to choose from."""
+_ABOUT_EDITS = "  Shift+Tab: yes, and run edits in this folder unasked from now on (mode accept-edits)."
 _SIGN = ", "
 """Between two rules."""
 
@@ -61,32 +63,43 @@ class Dialog:
         self._covers = ""
         self._scope: Scope = "always"
         self._looking: asyncio.Task[None] | None = None
+        self._is_above = False  # whether the call is in the scrollback, since it is too long to stay with its question
 
     # --- what it shows
 
-    def opening(self) -> str:
-        """Return the call, which stays in the scrollback."""
-        one = self.question.approval
-        drawn = self._screen.drawing.question(one)
-        why = one.reason or (f"Rule: {one.rule}." if one.rule else "")
-        count = f" ({self.question.number} of {self.question.total})" if self.question.total > 1 else ""
-        head = f"[ask] A call{asker_of(one)} is waiting for you{count}. {why}"
-        hint = self._screen.drawing.lines([_ABOUT_EDITS], style="dim") if self._is_edit else ""
-        return "\n" + self._screen.drawing.lines([one_line(head, 2000)], style="bold yellow") + drawn + hint
-
     def drawn(self) -> str:
-        """Return the choices, or what is being entered; in a small terminal a short form of it."""
-        whole = self._whole()
-        return self._short() if whole.count("\n") >= self._screen.room else whole
+        """Return the call with the choices, or with what is being entered. In a small terminal the call goes into the scrollback."""
+        whole, room = self._whole(), self._screen.room
+        if not self._is_above:
+            panel = self._panel()
+            if panel.count("\n") + whole.count("\n") < room:
+                return panel + whole
+            self._is_above = True
+            panel = f"\n{self._panel()}"
+            asyncio.get_running_loop().call_soon(self._screen.put, panel)  # not while the screen is being drawn
+        return self._short() if whole.count("\n") >= room else whole
+
+    def _panel(self) -> str:
+        """Return the call: what it would do, and why a person is asked."""
+        one, drawing = self.question.approval, self._screen.drawing
+        agents = f"{' > '.join(map(shown_name, one.path))}: " if one.path else ""
+        target = f": {one.target}" if one.target and one.preview is not None and one.preview.kind != "command" else ""
+        action = "Carry out this plan?" if is_plan(self.question) else one.action or one.tool
+        title = one_line(f"{agents}{action}{target}", max(drawing.width - 16, 20))
+        count = f"{self.question.number} of {self.question.total}" if self.question.total > 1 else ""
+        why = one.reason or (f"Rule: {one.rule}." if one.rule else "")
+        reason = drawing.lines([f"  {one_line(why, 2000)}"], style="yellow") if why else ""
+        call = drawing.question(one)
+        parts = (reason, call) if self._is_above else (call, reason)  # the call stands next to its question
+        return "".join([drawing.rule(title, end=count, style="yellow", title_style="bold yellow"), *parts])
 
     def _whole(self) -> str:
         drawing = self._screen.drawing
         lines = []
         match self._step:
             case "choose":
-                title = "Carry out this plan?" if is_plan(self.question) else f"Allow this call to {self._tool(60)}?"
-                lines.append(drawing.lines([title], style="bold"))
                 lines.append(self._listed())
+                lines.append(drawing.lines([_ABOUT_EDITS], style="dim") if self._is_edit else "")
             case "rule":
                 where = "in this folder" if self._scope == "always" else "in all your folders"
                 says = f"Calls that match are allowed {where} from now on. Enter saves the rule, Esc goes back."
@@ -111,7 +124,7 @@ class Dialog:
         drawing = self._screen.drawing
         match self._step:
             case "choose":
-                keys = "".join(key.upper() if key == self._default else key for key, _ in self._choices())
+                keys = "".join(key.upper() if key == self._default else key for key in self._keys)
                 line = f"Allow {self._tool(max(drawing.width - 7, 10))}? [{keys}?]"
             case "rule":
                 line = f"Enter saves. {self._covers}"
@@ -128,14 +141,17 @@ class Dialog:
     def _listed(self) -> str:
         drawing = self._screen.drawing
         at = self._place()
-        return "".join(
-            drawing.choice(f"{number + 1} {key}", says, is_default=number == at)
-            for number, (key, says) in enumerate(self._choices())
-        )
+        rules = one_line(_SIGN.join(self.question.rules), 120)
+        listed = [
+            drawing.choice(f"{number + 1} {one.key}", one.says.format(rules=rules), is_chosen=number == at)
+            for number, one in enumerate(self._listed_choices)
+        ]
+        aside = "  ·  ".join(f"{one.key} {one.says}" for one in choices_of(self.question) if one.is_aside)
+        return "".join([*listed, drawing.lines([f"  {aside}"], style="dim")])
 
     def _place(self) -> int:
         """Return the choice that Enter takes."""
-        return [key for key, _ in self._choices()].index(self._default) if self._at is None else self._at
+        return [one.key for one in self._listed_choices].index(self._default) if self._at is None else self._at
 
     def _tool(self, width: int) -> str:
         return one_line(self.question.approval.tool, width)
@@ -163,9 +179,13 @@ class Dialog:
     def _default(self) -> str:
         return "n" if self.question.destroys else "y"
 
-    def _choices(self) -> list[tuple[str, str]]:
-        rules = one_line(_SIGN.join(self.question.rules), 120)
-        return [(one.key, one.says.format(rules=rules)) for one in choices_of(self.question)]
+    @property
+    def _listed_choices(self) -> list[Choice]:
+        return [one for one in choices_of(self.question) if not one.is_aside]
+
+    @property
+    def _keys(self) -> list[str]:
+        return [one.key for one in choices_of(self.question)]
 
     # --- what the person does
 
@@ -199,7 +219,7 @@ class Dialog:
             case "?":
                 self._screen.put(self._listed())
             case _:
-                self._fault = "Press one of " + ", ".join(key for key, _ in self._choices()) + "."
+                self._fault = "Press one of " + ", ".join(self._keys) + "."
 
     def change_mode(self) -> None:
         """Answer by the mode that runs such calls unasked, where there is one."""
@@ -210,16 +230,16 @@ class Dialog:
 
     def _meant(self, key: str) -> str:
         """Return the letter of a choice: of a number, or of Enter."""
-        choices = self._choices()
+        choices = self._listed_choices
         if not key:
-            return choices[self._place()][0]
+            return choices[self._place()].key
         is_number = key.isdecimal() and 1 <= int(key) <= len(choices)
-        return choices[int(key) - 1][0] if is_number else key.lower()
+        return choices[int(key) - 1].key if is_number else key.lower()
 
     def move(self, by: int) -> None:
         """Go to another choice with an arrow."""
         if self._step == "choose":
-            self._at = (self._place() + by) % len(self._choices())
+            self._at = (self._place() + by) % len(self._listed_choices)
             self._waits = False
 
     def accept(self, text: str) -> None:
@@ -323,7 +343,7 @@ class Picker:
 
     def drawn(self) -> str:
         """Return the title, and as many options as there is room for, around the chosen one."""
-        drawing, room = self._screen.drawing, max(self._screen.room - 2, 1)
+        drawing, room = self._screen.drawing, max(min(self._screen.room - 2, _LISTED), 1)
         first = max(0, min(self._at - room // 2, len(self._found) - room))
         shown = self._found[first : first + room]
         width = max((cell_len(self._options[one].label) for one in shown), default=0)

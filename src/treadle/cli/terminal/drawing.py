@@ -1,30 +1,31 @@
 """Drawing: from texts, calls and results to lines of a terminal, with colours. Everything of strangers is escaped here. Writes nothing."""
 
-import difflib
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import StringIO
 from itertools import takewhile
-from typing import Any
+from types import MappingProxyType
 
+import msgspec
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
-from rich.style import Style
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
 from treadle import Approval, Preview, Redactor
-from treadle.cli.output.progress import ending_of, more_lines, shown_result
-from treadle.cli.output.text import indented, one_record, printable, shown_call, shown_name, whole_call, wrapped
+from treadle.cli.output.progress import ending_of, shown_result
+from treadle.cli.output.text import indented, one_record, printable, shown_call, whole_call, wrapped
 from treadle.cli.terminal.board import CallView, Group, Note, parts_of
+from treadle.cli.terminal.calls import SpokenCall, folded, object_of, spoken, summary_of, todos_of
+from treadle.cli.terminal.changes import counts_of, diff_of, drawn_diff
 from treadle.cli.terminal.faces import Option
 
-__all__ = ["Drawing"]
+__all__ = ["Drawing", "Signs"]
 
 
 # --- Markdown: what a model says, from lines of Markdown to lines of a terminal. Nothing that a person may copy is
@@ -68,7 +69,7 @@ class Prose:
         quoted = list(_while(_QUOTE, self._lines, at)) if self._depth < _DEEPEST else []
         inner = "\n".join(_QUOTE.sub("", line, count=1) for line in quoted)
         return (
-            (len(quoted), Hanging(Text("> ", style="dim"), Prose(inner, self._depth + 1), repeats=True))
+            (len(quoted), Hanging(_prefix("> ", "dim"), Prose(inner, self._depth + 1), repeats=True))
             if quoted
             else None
         )
@@ -207,18 +208,52 @@ def _cells(row: str) -> list[str]:
 # --- Drawing: from texts, calls and results to lines of a terminal, with colours. Everything of strangers is escaped
 # here. Writes nothing.
 
-_FOLDED = 4
-"""Lines of a result that are shown before somebody unfolds it."""
 _FOLDED_DIFF = 24
 _BELOW = 8
 """Calls of agents below that are shown before somebody unfolds them."""
 _BELOW_RUNNING = 4
+_UNFOLD = "Ctrl+O shows them"
 _BLANK_LINES = re.compile(r"\n{3,}")
-_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _THEME = Theme({"markdown.code": "cyan"})
-_LONG_ARGUMENTS = ("content", "old_text", "new_text", "edits", "all")
-"""Arguments of `write` and `edit` that their change shows better."""
 _TONES = {"plain": "dim", "warn": "yellow", "bad": "bold red"}
+_SLOW_SECONDS = 1.0
+"""A call that took less has no time on its line."""
+_MARKED = {"ok": "green", "failed": "red", "asks": "yellow", "waits": "dim", "runs": "yellow"}
+
+
+class Signs(msgspec.Struct, frozen=True, kw_only=True):
+    """The characters of a look."""
+
+    person: str
+    at: str
+    result: str
+    rule: str
+    spinner: str
+    marks: dict[str, str]
+    """Of calls, by how far they have come."""
+    todos: dict[str, str]
+    """Of a to-do list, by the state of an item."""
+
+
+_SIGNS = Signs(
+    person="› ",
+    at="❯ ",
+    result="└ ",
+    rule="─",
+    spinner="⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏",
+    marks={"ok": "●", "failed": "●", "asks": "●", "waits": "○"},
+    todos={"done": "✓", "in_progress": "▸", "pending": "☐"},
+)
+_COLOURLESS = msgspec.structs.replace(_SIGNS, marks={"ok": "✓", "failed": "✗", "asks": "?", "waits": "○"})
+_ASCII = Signs(
+    person="> ",
+    at="> ",
+    result="| ",
+    rule="-",
+    spinner="*",
+    marks={"ok": "+", "failed": "x", "asks": "?", "waits": "-"},
+    todos={"done": "x", "in_progress": ">", "pending": "-"},
+)
 
 
 class _Clean:
@@ -255,13 +290,16 @@ class Drawing:
 
     Args:
         redactor: Takes secrets out of all that is drawn; of what a person decides on, those that cannot act.
+        environment: Says which colours the terminal has, and whether the person wants them.
     """
 
-    def __init__(self, redactor: Redactor) -> None:
+    def __init__(self, redactor: Redactor, environment: Mapping[str, str] = MappingProxyType({})) -> None:
         self.redactor = redactor
+        self._environment = environment
         self.width = 80
         encoding = (getattr(sys.stdin, "encoding", None) or "utf-8").lower().replace("-", "")
-        self._is_plain = encoding in ("ascii", "ansi_x3.41968")
+        is_ascii = encoding in ("ascii", "ansi_x3.41968")
+        self.signs = _ASCII if is_ascii else _COLOURLESS if environment.get("NO_COLOR") else _SIGNS
 
     # --- one thing each
 
@@ -283,10 +321,8 @@ class Drawing:
 
     def said(self, text: str) -> str:
         """Draw what the person has said."""
-        first, *rest = printable(self.redactor.text(text)).split("\n")
-        return self._drawn(
-            Text("\n".join([f"> {first}", *(f"  {line}" for line in rest)]), style="bold"), fit=printable
-        )
+        body = Text(printable(self.redactor.text(text)), style="bold")
+        return self._drawn(Hanging(_prefix(self.signs.person, "bold cyan"), body), fit=printable)
 
     def note(self, note: Note) -> str:
         """Draw a line of the program."""
@@ -306,12 +342,22 @@ class Drawing:
         """Draw a line of shell."""
         return self._drawn(self._command(command, "$ "))
 
-    def choice(self, key: str, says: str, *, is_default: bool) -> str:
-        """Draw one key of a question."""
-        line = Text(one_record(self.redactor.text(says)))
-        if is_default:
-            line.append("  (Enter)", style="dim")
-        return self._drawn(Hanging(Text(f"  {key}  ", style="bold cyan", end=""), line))
+    def rule(self, title: str, *, end: str = "", style: str = "dim", title_style: str = "") -> str:
+        """Draw a line across the terminal with a title at its begin, or at its end."""
+        sign = self.signs.rule
+        left = f"{sign * 2} {title} " if title else ""
+        right = f" {end} {sign}" if end else ""
+        between = max(self.width - cell_len(left) - cell_len(right), 0)
+        line = Text(style=style, no_wrap=True, overflow="crop")
+        line.append(left[:3] if title else "").append(title, style=title_style or None).append(" " if title else "")
+        line.append(sign * between).append(right[:1]).append(end, style=title_style or None).append(right[-2:])
+        return self._drawn(line)
+
+    def choice(self, key: str, says: str, *, is_chosen: bool) -> str:
+        """Draw one answer to a question."""
+        line = Text(one_record(self.redactor.text(says)), style="bold" if is_chosen else "")
+        sign = self.signs.at if is_chosen else " " * len(self.signs.at)
+        return self._drawn(Hanging(_prefix(f"{sign}{key}  ", "bold cyan" if is_chosen else "cyan"), line))
 
     def option(self, option: Option, *, number: int, width: int, is_chosen: bool) -> str:
         """Draw one of several things to choose from."""
@@ -319,42 +365,61 @@ class Drawing:
         line = Text(label + " " * max(width - cell_len(label), 0), style="bold" if is_chosen else "")
         line.append(f"  {one_record(self.redactor.text(option.says))}", style="dim")
         line.truncate(max(self.width - 8, 10), overflow="ellipsis")
-        return self._drawn(Text(f"{'▸' if is_chosen else ' '} {number:>3}  ", style="cyan", end="").append_text(line))
+        sign = self.signs.at.strip() if is_chosen else " "
+        return self._drawn(Text(f"{sign} {number:>3}  ", style="cyan", end="").append_text(line))
 
     def waiting(self, doing: str, now: float) -> str:
         """Draw what happens while there is nothing to read."""
-        return self._drawn(Text(f"{self._turning(now)} {doing} ...", style="dim"))
+        line = Text(f"{self._turning(now)} ", style="yellow", no_wrap=True, overflow="ellipsis")
+        return self._drawn(line.append(doing, style="dim"))
 
-    def diff(self, text: str) -> str:
-        """Draw changes of files, as `git diff` writes them, with the number of each line: of a removed one in the old file."""
-        drawn = Text()
-        lines = list(_numbered(printable(self.redactor.text(text))))
-        width = max((len(number) for number, _ in lines), default=0)
-        for number, line in lines:
-            style = {"+": "green", "-": "red", "@": "cyan", "d": "bold"}.get(line[:1], "")
-            drawn.append(f"{number:>{width}} " if width else "", style="dim")
-            drawn.append(f"{line}\n", style="bold" if not number and line.startswith(("+++", "---")) else style)
-        drawn.rstrip()
-        return self._drawn(drawn)
+    def diff(self, text: str, *, path: str = "") -> str:
+        """Draw changes of files, as `git diff` writes them, with the number of each line: of a removed one in the old file.
+
+        Args:
+            path: The one file that they are of, where it is named elsewhere.
+        """
+        return self._drawn(drawn_diff(printable(self.redactor.text(text)), path=path), fit=printable)
+
+    def todos(self, items: Sequence[tuple[str, str]], *, most: int) -> str:
+        """Draw a to-do list as a checklist; of a long one the items around what is done now.
+
+        Args:
+            most: Lines that it may take.
+        """
+        states = [state for state, _ in items]
+        at = states.index("in_progress") if "in_progress" in states else states.count("done")
+        room = len(items) if len(items) <= most else max(most - 1, 1)
+        first = max(0, min(at - room // 2, len(items) - room))
+        drawn = [self._todo(state, text) for state, text in items[first : first + room]]
+        if (left := len(items) - room) > 0:
+            drawn.append(Text(f"  ... {left} more, {states.count('done')} of {len(items)} done", style="dim"))
+        return self._drawn(Text("\n").join(drawn), fit=printable)
+
+    def _todo(self, state: str, text: str) -> Text:
+        sign = self.signs.todos.get(state, "-")
+        looks = {"done": ("green", "dim"), "in_progress": ("bold yellow", "bold")}.get(state, ("dim", ""))
+        line = Text.assemble((f"{sign} ", looks[0]), (one_record(self.redactor.text(text)), looks[1]))
+        line.truncate(self.width, overflow="ellipsis")
+        return line
 
     # --- calls
 
     def running(self, calls: Sequence[CallView], now: float) -> str:
         """Draw calls that are under way, one line each."""
         return "".join(
-            self._drawn(self._line(call, now, mark), width=self.width)
-            + self._below(call, now, _gutter(mark), most=_BELOW_RUNNING)
-            for call, mark in zip(calls, self._marks(len(calls)), strict=True)
+            self._drawn(self._line(call, now, "", is_cut=call.result is None))
+            + self._below(call, now, most=_BELOW_RUNNING)
+            for call in calls
         )
 
     def group(self, group: Group, *, is_folded: bool = True) -> str:
         """Draw the calls of one response, each with its result: the beginning of it, or all."""
         drawn = []
-        for call, mark in zip(group.calls, self._marks(len(group.calls)), strict=True):
-            gutter = _gutter(mark)
-            drawn.append(self._drawn(self._line(call, 0.0, mark)))
-            drawn.append(self._below(call, 0.0, gutter, most=_BELOW if is_folded else None))
-            drawn += [self._drawn(_behind(gutter, body)) for body in self._body(call, is_folded=is_folded)]
+        for call in group.calls:
+            drawn.append(self._drawn(self._line(call, 0.0)))
+            drawn.append(self._below(call, 0.0, most=_BELOW if is_folded else None))
+            drawn += [self._drawn(body) for body in self._body(call, is_folded=is_folded)]
         return "".join(drawn)
 
     def whole(self, call: CallView) -> str:
@@ -365,133 +430,126 @@ class Drawing:
         return f"{shown_call(call.tool, call.arguments)}\n\n{shown}\n"
 
     def question(self, one: Approval) -> str:
-        """Draw a call that a person decides on: a change as a diff, a line of shell with all that it would start, else all arguments."""
+        """Draw a call that a person decides on: a change as a diff, a line of shell with what is not in it, else all arguments."""
+        if one.tool == "exit_plan" and one.preview is not None and one.preview.kind == "text":
+            return self.markdown(str(self.redactor.consented(one.preview.text)))
         if one.preview is not None and one.preview.kind != "arguments":
-            head = Text(one_record(one.action or one.tool), style="bold")
-            is_command = one.preview.kind == "command"  # which is below it, in full
-            head.append(f": {one_record(one.target)}" if one.target and not is_command else "", style="bold cyan")
-            head.append(
-                "" if is_command else f"  (risk: {one.risk.replace('_', ' ')})" if one.risk else "",
-                style="not bold dim",
-            )
-            drawn = self._drawn(head) + self._preview(one.preview)
+            drawn = self._preview(one.preview, one.target)
             return drawn if one.preview.is_whole else drawn + self.entire(one.tool, one.arguments)
         tool, arguments = one.tool, one.arguments
-        known = self.redactor.consented(arguments)
-        preview = self._change(tool, known) or self._asked_command(tool, known)
-        if preview is not None:
-            head = Text(shown_name(tool), style="bold")
-            if isinstance(known, dict) and "path" in known:
-                head.append(f" {one_record(str(known['path']))}", style="bold cyan")
-            return self._drawn(head) + self._drawn(preview)
+        known = object_of(self.redactor.consented(arguments)) or {}
+        if (diff := diff_of(tool, known)) is not None:
+            return self._drawn(_indented(drawn_diff(printable(diff), path=str(known.get("path", "")))), fit=printable)
+        if tool == "shell" and isinstance(known.get("command"), str):
+            return self._drawn(self._command(known["command"], "  $ "))
         return self.entire(tool, arguments)
 
     def entire(self, tool: str, arguments: object) -> str:
         """Draw a call with every argument and every character."""
         found = whole_call(tool, self.redactor.consented(arguments))
-        return self._drawn(Text("\n".join(found)))
+        return self._drawn(_indented(Text("\n".join(found))))
 
     # --- parts
 
-    def _preview(self, preview: Preview) -> str:
+    def _preview(self, preview: Preview, target: str) -> str:
         text = self.redactor.consented(preview.text)
         assert isinstance(text, str)
         if preview.kind == "diff":
-            return self.diff(text)
-        first, _, rest = text.partition("\n\n") if preview.kind == "command" else (text, "", "")
+            return self._drawn(_indented(drawn_diff(printable(self.redactor.text(text)), path=target)), fit=printable)
         if preview.kind != "command":
-            return self._drawn(Text(printable(first)))
-        return self._drawn(self._command(first, "  $ ")) + self._drawn(
-            Text(indented(rest, "    ", self.width), style="dim")
-        )
+            return self._drawn(_indented(Text(printable(text))))
+        command, _, rest = text.partition("\n\n")
+        below = self._drawn(Text(indented(rest, "    ", self.width), style="dim")) if rest else ""
+        return self._drawn(self._command(command, "  $ ")) + below
 
-    def _marks(self, count: int) -> list[str]:
-        if count < 2:
-            return [""] * count
-        if self._is_plain:
-            return ["| "] * count
-        return ["┌ ", *["├ "] * (count - 2), "└ "]
-
-    def _below(self, call: CallView, now: float, gutter: str, *, most: int | None) -> str:
+    def _below(self, call: CallView, now: float, *, most: int | None) -> str:
         """Draw what the agents below have called for a call, one line each, indented; of many the last ones."""
         shown = call.below if most is None or len(call.below) <= most else call.below[-most:]
         drawn = ""
         if (left := len(call.below) - len(shown)) > 0:
-            drawn = self._drawn(Text(f"{gutter}  ... {left:,} earlier calls", style="dim italic"))
+            drawn = self._drawn(Text(f"  ... {left:,} earlier calls", style="dim"))
         for one in shown:
-            drawn += self._drawn(self._line(one, now, f"{gutter}  "), width=self.width)
+            drawn += self._drawn(self._line(one, now, "  ", is_cut=True))
         return drawn
 
-    def _line(self, call: CallView, now: float, mark: str) -> Text:
-        line = Text(mark, style="dim", no_wrap=call.phase != "done" or bool(call.agents), overflow="ellipsis")
-        source = f"[{one_record(self.redactor.text(call.agents))}] " if call.agents else "[tool] "
-        line.append(source, style="cyan not dim")
-        line.append(one_record(self.redactor.text(shown_call(call.tool, self._told(call)))), style="not dim")
+    def _line(self, call: CallView, now: float, indent: str = "", *, is_cut: bool = False) -> RenderableType:
+        mark, result = self._mark(call, now), call.result
+        line = Text(no_wrap=is_cut, overflow="ellipsis")
+        if call.agents:
+            line.append(f"[{one_record(self.redactor.text(call.agents))}] ", style="dim")
+        line.append_text(self._said(spoken(call.tool, self.redactor.value(call.arguments))))
         if call.is_edited:
-            line.append(" (edited)", style="yellow not dim")
-        result = call.result
+            line.append(" (edited)", style="yellow")
         if result is not None:
-            took = f" {_seconds(result.duration_seconds)}" if result.attempts else ""
-            if result.is_error:
-                line.append(f"  {result.status}{took}", style="bold red not dim")
-            else:
-                line.append(f"  ok{took}", style="green not dim")
-            if ended := ending_of(result):
-                line.append(f"  {one_record(self.redactor.text(ended))}", style="yellow not dim")
+            line.append_text(self._ended(call))
         elif call.phase == "runs":
-            line.append(f"  {self._turning(now)} {_seconds(max(now - call.started, 0.0))}", style="yellow not dim")
+            seconds = max(now - call.started, 0.0)
+            line.append(f"  {_seconds(seconds)}" if seconds >= _SLOW_SECONDS else "", style="dim")
         else:
-            line.append(
-                "  asks you after the other calls" if call.phase == "asks" else "  waiting", style="yellow not dim"
-            )
+            line.append("  asks you after the other calls" if call.phase == "asks" else "  waiting", style="yellow")
         if call.note and result is None:
             line.append(f"  {one_record(self.redactor.text(call.note))}", style="dim")
-        return line
+        return Hanging(Text.assemble(indent, mark, " ", end=""), line)
+
+    def _said(self, said: SpokenCall) -> Text:
+        parts = [one_record(part) for part in (said.verb, said.object, said.more)]
+        line = Text.assemble((parts[0], "bold"), f" {parts[1]}" if parts[1] else "")
+        return line.append(f"  {parts[2]}" if parts[2] else "", style="dim")
+
+    def _ended(self, call: CallView) -> Text:
+        """Return what the line of a call says once it is done: what changed, how it ended where that is not well, a long time."""
+        result, line = call.result, Text()
+        assert result is not None
+        if not result.is_error and (diff := self._diff(call)):
+            added, removed = counts_of(diff)
+            line.append(f"  +{added}" if added else "", style="green").append(
+                f"  -{removed}" if removed else "", style="red"
+            )
+        if not result.is_error and (items := todos_of(call.arguments) if call.tool == "todo" else []):
+            line.append(f"  {sum(state == 'done' for state, _ in items)} of {len(items)} done", style="dim")
+        if result.is_error:
+            line.append(f"  {result.status}", style="red")
+        elif ended := ending_of(result):
+            line.append(f"  {one_record(self.redactor.text(ended))}", style="red")
+        took = result.duration_seconds
+        return line.append(f"  {_seconds(took)}" if result.attempts and took >= _SLOW_SECONDS else "", style="dim")
+
+    def _mark(self, call: CallView, now: float) -> Text:
+        if call.phase == "runs":
+            return Text(self._turning(now), style="yellow")
+        result = call.result
+        kind = call.phase if result is None else "failed" if result.is_error or ending_of(result) else "ok"
+        return Text(self.signs.marks[kind], style=_MARKED[kind])
 
     def _turning(self, now: float) -> str:
-        return "*" if self._is_plain else _SPINNER[int(now * 10) % len(_SPINNER)]
-
-    def _told(self, call: CallView) -> object:
-        """Return the arguments that the line of a call tells: of a change that is drawn below it, where it is."""
-        is_change = self._change(call.tool, call.arguments) is not None
-        if not is_change or (call.result is not None and call.result.is_error):
-            return call.arguments
-        return {name: value for name, value in _object(call.arguments).items() if name not in _LONG_ARGUMENTS}
+        return self.signs.spinner[int(now * 10) % len(self.signs.spinner)]
 
     def _body(self, call: CallView, *, is_folded: bool) -> list[RenderableType]:
         result = call.result
         assert result is not None
-        if not result.is_error and (change := self._change(call.tool, call.arguments)) is not None:
-            return [_folded(change, _FOLDED_DIFF if is_folded else None)] if change else []
+        if not result.is_error and (diff := self._diff(call)) is not None:
+            path = str((object_of(call.arguments) or {}).get("path", ""))
+            shown = _cut_off(drawn_diff(printable(diff), path=path), _FOLDED_DIFF if is_folded else None)
+            return [_indented(shown, "    ")] if diff else []
+        if call.tool == "todo" and not result.is_error and todos_of(call.arguments):
+            items = todos_of(call.arguments)
+            return [] if is_folded else [_indented(Text("\n").join(self._todo(*item) for item in items), "    ")]
         text = printable(self.redactor.text(shown_result(result))).rstrip("\n")
+        if is_folded and (summary := summary_of(result)):
+            text = summary
         if not text.strip():
             return []
-        lines = text.split("\n")
-        shown = lines[:_FOLDED] if is_folded and len(lines) > _FOLDED + 1 else lines
-        cut = [_cut(line, self.width - 6) if is_folded else line for line in shown]
+        lines = folded(result, text, key=_UNFOLD) if is_folded else text.split("\n")
+        cut = [_cut(line, self.width - 6) if is_folded else line for line in lines]
         body = Text("\n".join(cut), style="red" if result.is_error else "dim")
-        if (left := len(lines) - len(shown)) > 0:
-            body.append(f"\n{more_lines(left, result)} (Ctrl+O shows them)", style="dim italic")
-        return [_behind("  ", body)]
+        return [Hanging(_prefix(f"  {self.signs.result}", "red" if result.is_error else "dim"), body)]
 
-    def _change(self, tool: str, arguments: object) -> Text | None:
-        """Return what a call of `write` or `edit` changes, as a coloured diff; None for another tool."""
-        known = _object(arguments)
-        if tool == "write" and isinstance(known.get("content"), str):
-            return _diff([("", known["content"])])
-        if tool != "edit":
-            return None
-        edits = known.get("edits") if isinstance(known.get("edits"), list) else [known]
-        pairs = [
-            (one["old_text"], one["new_text"])
-            for one in edits or ()
-            if isinstance(one, dict) and isinstance(one.get("old_text"), str) and isinstance(one.get("new_text"), str)
-        ]
-        return _diff([(self.redactor.text(old), self.redactor.text(new)) for old, new in pairs]) if pairs else None
-
-    def _asked_command(self, tool: str, arguments: object) -> RenderableType | None:
-        command = _object(arguments).get("command")
-        return self._command(command, "  $ ") if tool == "shell" and isinstance(command, str) else None
+    def _diff(self, call: CallView) -> str | None:
+        """Return what a call of `write` or `edit` has changed, as a diff; None for another one."""
+        known = self.redactor.value(object_of(call.arguments) or {})
+        data = None if call.result is None else call.result.data
+        places = data.get("lines", ()) if isinstance(data, dict) else ()
+        return diff_of(call.tool, known if isinstance(known, dict) else {}, places)
 
     def _command(self, command: str, sign: str) -> RenderableType:
         text = Syntax("", "bash", theme="ansi_dark").highlight(printable(command))
@@ -506,6 +564,7 @@ class Drawing:
             width=max(width or self.width, 20),
             force_terminal=True,
             color_system="auto",
+            _environ=self._environment,
             theme=_THEME,
             markup=False,
             emoji=False,
@@ -517,69 +576,20 @@ class Drawing:
         return file.getvalue()
 
 
-def _gutter(mark: str) -> str:
-    """Return what is below the mark of a call of a group, at the start of each line."""
-    return {"": "", "└ ": "  ", "| ": "| "}.get(mark, "│ ")
+def _prefix(text: str, style: str) -> Text:
+    return Text.assemble((text, style), end="")
 
 
-def _behind(gutter: str, what: RenderableType) -> RenderableType:
-    if not gutter:
-        return what
-
-    class Behind:
-        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-            inner = options.update_width(max(options.max_width - cell_len(gutter), 10))
-            for line in console.render_lines(what, inner, pad=False):
-                yield Segment(gutter, Style(dim=True))
-                yield from line
-                yield Segment.line()
-
-    return Behind()
+def _indented(what: RenderableType, indent: str = "  ") -> RenderableType:
+    return Hanging(Text(indent, end=""), what)
 
 
-_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
-
-
-def _numbered(diff: str) -> Iterator[tuple[str, str]]:
-    """Yield each line of a unified diff with its number, which is empty outside of the parts that `@@` begins."""
-    old = new = old_end = new_end = 0
-    for line in diff.split("\n"):
-        if old >= old_end and new >= new_end:
-            if begun := _HUNK.match(line):
-                old, new = int(begun[1]), int(begun[3])
-                old_end, new_end = old + int(begun[2] or 1), new + int(begun[4] or 1)
-            yield "", line
-        elif line.startswith("\\"):  # no line feed at the end of the file
-            yield "", line
-        else:
-            yield str(old if line.startswith("-") else new), line
-            old += not line.startswith("+")
-            new += not line.startswith("-")
-
-
-def _diff(pairs: Sequence[tuple[str, str]]) -> Text:
-    """Return changes as lines that begin with `-` or `+`, three lines around each."""
-    drawn = Text()
-    for old, new in pairs:
-        if drawn.plain:
-            drawn.append("  ...\n", style="dim")
-        before, after = (printable(one).split("\n") if one else [] for one in (old, new))
-        if new.endswith("\n") and (not old or old.endswith("\n")):  # no line begins after the last line feed
-            before, after = before[:-1], after[:-1]
-        for line in list(difflib.unified_diff(before, after, lineterm="", n=3))[2:]:
-            style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-            if not line.startswith("@@") or drawn.plain:
-                drawn.append(f"  {line}\n", style=style)
-    drawn.rstrip()
-    return drawn
-
-
-def _folded(text: Text, limit: int | None) -> Text:
+def _cut_off(text: Text, limit: int | None) -> Text:
     lines = text.split("\n")
     if limit is None or len(lines) <= limit + 1:
         return text
     shown = Text("\n").join(lines[:limit])
-    shown.append(f"\n... {len(lines) - limit:,} more lines (Ctrl+O shows them)", style="dim italic")
+    shown.append(f"\n... {len(lines) - limit:,} more lines ({_UNFOLD})", style="dim")
     return shown
 
 
@@ -589,16 +599,5 @@ def _cut(line: str, width: int) -> str:
 
 def _seconds(seconds: float) -> str:
     if seconds < 60:
-        return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds * 1000:.0f} ms"
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{int(seconds // 60)} min {int(seconds % 60)} s"
-
-
-def _object(arguments: object) -> dict[str, Any]:
-    import msgspec  # noqa: PLC0415 - loaded already wherever there is a call
-
-    if isinstance(arguments, str):
-        try:
-            arguments = msgspec.json.decode(arguments)
-        except (msgspec.DecodeError, RecursionError):
-            return {}
-    return arguments if isinstance(arguments, dict) else {}

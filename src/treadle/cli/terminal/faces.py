@@ -21,6 +21,7 @@ from treadle.ports import Journal, Policy, SessionInfo, SessionView
 __all__ = [
     "CHOICES",
     "Answer",
+    "Choice",
     "Cleared",
     "Ended",
     "Entry",
@@ -132,6 +133,8 @@ class Choice(msgspec.Struct, frozen=True):
 
     key: str
     says: str
+    is_aside: bool = False
+    """Whether it is for those who want to know or say more: it is named in one line below the others."""
 
 
 CHOICES = (
@@ -140,10 +143,10 @@ CHOICES = (
     Choice("p", "yes, and save a rule for this folder"),
     Choice("m", "yes, and save a rule for all my folders"),
     Choice("x", "yes, and save these exact words for this folder"),
-    Choice("e", "edit the arguments first"),
     Choice("n", "no"),
-    Choice("r", "no, with a reason"),
-    Choice("v", "show the whole call"),
+    Choice("e", "edit the arguments first", is_aside=True),
+    Choice("r", "no, with a reason", is_aside=True),
+    Choice("v", "show the whole call", is_aside=True),
 )
 """The keys, in the order in which they are shown."""
 _PLAN_CHOICES = (

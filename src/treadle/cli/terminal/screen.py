@@ -625,7 +625,7 @@ class Screen:
         kept, self.buffer.text = self.buffer.text, ""
         was_typing = bool(kept) or self._loop.time() - self.typed_at < 0.4
         self._dialog = dialog = Dialog(question, self, waits=was_typing)
-        self._put(dialog.opening())
+        self.refresh()
         try:
             return await dialog.answer
         finally:
@@ -768,7 +768,7 @@ class Screen:
         return ConditionalContainer(window, Condition(lambda: bool(text())))
 
     def _line_prefix(self, number: int, wrapped: int) -> StyleAndTextTuples:
-        sign = "> " if self._dialog is None else self._dialog.sign
+        sign = self.drawing.signs.person if self._dialog is None else self._dialog.sign
         return [("class:prompt", sign if not number and not wrapped else " " * len(sign))]
 
     def _moving(self) -> StyleAndTextTuples:
