@@ -37,7 +37,7 @@ def test_a_plan_is_sent_back_edited_and_accepted_which_ends_plan_mode(person: Pe
     person.press("r")
     person.see("reason> ")
     person.say("It needs a test.")
-    person.see("Carry out this plan?", without="reason> ")
+    person.see("Denied by", "Carry out this plan?", without="reason> ")
     person.press("down", "e")  # an arrow says that it is the question which is answered
     person.see("plan> 1. Write a.txt.")
     person.say(" 2. Test it.")
