@@ -13,7 +13,7 @@ NOBODY = {f"{name}_BASE_URL": "http://127.0.0.1:9/v1" for name in ("LLAMACPP", "
 def test_with_one_key_a_newcomer_has_an_answer_after_the_first_message(person: Person) -> None:
     with MockProvider([text("Hello, newcomer.")]).in_thread() as provider:
         person.start(**NOBODY, OPENAI_API_KEY=KEY, OPENAI_BASE_URL=provider.base_url)
-        person.see("openai:gpt-5 answers, since OPENAI_API_KEY is set", "> ")
+        person.see("openai:gpt-5 answers, since OPENAI_API_KEY is set", person.prompt)
         person.say("Hi")
         person.see("Hello, newcomer.")
         person.leave()
@@ -35,7 +35,7 @@ def test_without_a_key_one_is_entered_unseen_tried_and_kept_for_the_next_start(p
         assert provider.requests[0].headers["authorization"] == f"Bearer {KEY}"
 
         person.start(**NOBODY, OPENAI_BASE_URL=provider.base_url)
-        person.see("> ", "openai:gpt-5")
+        person.see(person.prompt, "openai:gpt-5")
         person.say("Hi")
         person.see("Hello again.")
         person.leave()
@@ -53,7 +53,7 @@ def test_a_model_that_does_not_answer_is_said_to_and_another_is_chosen(person: P
         person.press("enter")
         person.see("anthropic:claude-sonnet-4-5 did not answer", "Which model shall answer?")
         person.press("demo", "enter")
-        person.see("demo answers.", "> ")
+        person.see("demo answers.", person.prompt)
         person.leave()
     assert (person.home / "config.toml").read_text() == 'model = "demo"\n'
 

@@ -77,7 +77,7 @@ def test_the_persons_own_command_counts_before_one_of_the_folder_and_is_listed_a
     person.talk({"text": "Never."}, say="/help")
     person.see("/greet", "Greet Say hello.")
     person.press("/gre", "tab")
-    person.see("> /greet")
+    person.see("› /greet")
 
 
 def test_init_and_review_ask_the_model(person: Person) -> None:

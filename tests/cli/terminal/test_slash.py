@@ -252,7 +252,7 @@ def test_lines_of_a_file_and_the_names_in_a_folder_are_attached(person: Person) 
         person.talk_to(provider, say='See @"sub/my file.txt":2-3, @main.py:1. @sub and @odd:1')
         person.see("Attached: sub/my file.txt:2-3, main.py:1, sub, odd:1", "I read it.")
         person.say("And @main.py:7")
-        person.see("has only 2 lines: main.py:7 cannot be attached", "> And @main.py:7")
+        person.see("has only 2 lines: main.py:7 cannot be attached", "› And @main.py:7")
     told = provider.requests[-1].body["messages"][-1]["content"]
     parts = [
         '# File "sub/my file.txt:2-3"\n\n2\n3\n',
@@ -273,9 +273,9 @@ def test_a_path_is_found_by_its_letters_and_what_git_ignores_is_not(person: Pers
     person.press("see @pars")
     person.see("src/deep/parser.py", without="build/")
     person.press("tab")
-    person.see("> see @src/deep/parser.py")
+    person.see("› see @src/deep/parser.py")
     person.press(" @sdpy", "tab")
-    person.see("> see @src/deep/parser.py @src/deep/parser.py")
+    person.see("› see @src/deep/parser.py @src/deep/parser.py")
     person.press(" @notes", "tab")
     person.see('@"src/my notes.txt"')
     person.press(" @build/", "tab")
@@ -290,7 +290,7 @@ def test_a_message_is_written_in_the_editor(person: Person, keys: list[str]) -> 
     with MockProvider([Turn(text="I read it.")]).in_thread() as provider:
         person.talk_to(provider, EDITOR=str(editor))
         person.press("a draft", *keys)
-        person.see("> a final", "second line")
+        person.see("› a final", "second line")
         person.press("enter")
         person.see("I read it.")
     assert provider.requests[-1].body["messages"][-1]["content"] == "a final\nsecond line"
@@ -301,11 +301,11 @@ def test_the_keys_are_those_of_vi_where_readline_has_them(person: Person) -> Non
     with MockProvider([Turn(text="I read it.")]).in_thread() as provider:
         person.talk_to(provider)
         person.press("say wrong")
-        person.see("> say wrong")
+        person.see("› say wrong")
         person.press("esc")
         person.rest()  # an escape is a key of its own only once nothing follows it
         person.press("bcw", "right")
-        person.see("> say right")
+        person.see("› say right")
         person.press("enter")
         person.see("I read it.")
     assert provider.requests[-1].body["messages"][-1]["content"] == "say right"
