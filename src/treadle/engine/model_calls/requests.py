@@ -1,9 +1,9 @@
 """Requests: what the model is asked in each attempt of one run: history, instructions, tools, choice. Asks nobody itself."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,6 +19,7 @@ from treadle.events import HistoryRepaired, ModelFinished
 from treadle.messages import Finish, Message, Text
 from treadle.ports import CallsInText, Model, ModelRequest, RequestNeed, asked_model, window_of
 from treadle.sessions.views import CompiledView
+from treadle.state import RunState
 from treadle.stops import Stop, StopReason
 from treadle.tooling.toolbox import Offer
 
@@ -46,6 +47,7 @@ CONTINUE = (
 )
 _MUST_CALL = "You answered without calling a tool. Call a tool first: "
 _AS_TEXT = "Your answer is a call that is written as text, and nothing was executed. "
+_NO_ANSWER = "That was not an answer. "
 _UNFIT = "Your answer does not have the required form. "
 
 
@@ -79,8 +81,7 @@ class Answers:
         text = self.whole_text(finished, messages)
         if self._output is not None:
             return _checked(self._output, text, messages)
-        message = msgspec.structs.replace(finished.message, parts=(Text(text),))
-        return answer_stop(msgspec.structs.replace(finished, message=message))
+        return _in_words(finished, text, messages)
 
     def whole_text(self, finished: ModelFinished, messages: Sequence[Message]) -> str:
         """Return the answer with the pieces before it that the output limit had cut off."""
@@ -88,9 +89,8 @@ class Answers:
 
 
 def has_ignored_choice(messages: Sequence[Message]) -> bool:
-    """Whether the model was just told what the choice of tools asks of it: to call a tool, another one, or none."""
-    is_reminded = bool(messages) and messages[-1].role == "user" and messages[-1].text.startswith(_MUST_CALL)
-    return is_reminded or was_refused(messages)
+    """Whether the model was told, since a person spoke last, what the choice of tools asks of it: to call a tool, another one, or none."""
+    return any(was_refused((message,)) or message.text.startswith(_MUST_CALL) for message in _since_person(messages))
 
 
 def ignored_choice_stop(finished: ModelFinished, messages: Sequence[Message], tool_choice: str) -> Stop | None:
@@ -158,11 +158,61 @@ def _checked(output: "Typed", text: str, messages: Sequence[Message]) -> Stop | 
     )
 
 
+def _in_words(finished: ModelFinished, text: str, messages: Sequence[Message]) -> Stop | str:
+    if (found := _not_an_answer(text, messages)) is not None:
+        return _again(*found, messages)
+    message = msgspec.structs.replace(finished.message, parts=(Text(text),))
+    return answer_stop(msgspec.structs.replace(finished, message=message))
+
+
+_ERROR_FIELDS = {"status", "type", "message"}
+
+
+def _not_an_answer(text: str, messages: Sequence[Message]) -> tuple[str, str] | None:
+    """Return what a text is instead of an answer, as a class and in words; None for an answer."""
+    said = _plain(text)
+    is_behind_calls = any(message.role == "tool" for message in _since_person(messages))
+    if not said:
+        return ("answer_empty", "an empty answer") if is_behind_calls else None
+    if isinstance(said, dict) and said.get("status") == "error" and said.keys() >= _ERROR_FIELDS and is_behind_calls:
+        return "answer_is_error", "the error of a tool"
+    for message in _since_person(messages):
+        if message.role == "user" and said == _plain(message.text):
+            return "answer_is_correction", "the words of a correction"
+        if any(result.is_error and said == _plain(result.content) for result in message.results):
+            return "answer_is_error", "the error of a tool"
+    return None
+
+
+def _again(kind: str, words: str, messages: Sequence[Message]) -> Stop | str:
+    if not _told(messages, _NO_ANSWER):
+        return f"{_NO_ANSWER}It was {words}. Answer the task in your own words, or call a tool."
+    return Stop(
+        reason=StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL,
+        message=f"The model was asked twice and gave no answer: the last was {words}.",
+        details={"class": kind},
+    )
+
+
+def _plain(text: str) -> Any:  # Any: JSON of strangers, compared and thrown away
+    """Return a text without blanks around it; one that is JSON, in a fence or not, as its value."""
+    text = text.strip()
+    inside = text.removeprefix("```json").removeprefix("```").removesuffix("```")
+    try:
+        return msgspec.json.decode(inside)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return text
+
+
 def _told(messages: Sequence[Message], words: str) -> int:
     """Count how often the model was told so since a person spoke last."""
-    ours = (CONTINUE, _MUST_CALL, _AS_TEXT, _UNFIT)
-    said = (message.text for message in reversed(messages) if message.role == "user")
-    return sum(text.startswith(words) for text in takewhile(lambda text: text.startswith(ours), said))
+    return sum(message.role == "user" and message.text.startswith(words) for message in _since_person(messages))
+
+
+def _since_person(messages: Sequence[Message]) -> Iterator[Message]:
+    """Yield the messages since a person spoke last, latest first; those with which the runtime corrects the model are not a person's."""
+    ours = (CONTINUE, _MUST_CALL, _AS_TEXT, _UNFIT, _NO_ANSWER)
+    return takewhile(lambda one: one.role != "user" or one.text.startswith(ours), reversed(messages))
 
 
 # --- Requests: what the model is asked in each attempt of one run: history, instructions, tools, choice. Asks nobody
@@ -285,7 +335,7 @@ class Requests:
             self._fixed_tokens = _tokens(fixed)
 
     def _tool_choice(self) -> str:
-        """A forced choice holds for the first request only: for ever, it would never let the model answer."""
+        """A forced choice holds until the model has called what it asks for: for ever, it would never let the model answer."""
         choice, run = self._about.tool_choice, self._ledger.state.run
         if run is not None and run.single_turn and run.spent.model_turns > 0:
             return "none"
@@ -293,8 +343,13 @@ class Requests:
             return choice
         if choice != "required" and self._offering.current.find(choice) is None:
             return "auto"  # providers refuse a choice that is not offered
-        is_first = run is None or run.spent.model_turns == 0 or has_ignored_choice(self._ledger.state.messages)
-        return choice if is_first else "auto"
+        return choice if run is None or self._is_open(choice, run) else "auto"
+
+    def _is_open(self, choice: str, run: RunState) -> bool:
+        """Whether no response of the run has called what the choice asks for. Calls that were cut off did not start, and do not count."""
+        own = self._ledger.state.messages[run.first_message :]
+        called = sum(any(forbidden_by(choice, call.name) is None for call in message.calls) for message in own)
+        return called <= run.cut_in_calls
 
 
 def _tokens(request: ModelRequest) -> int:
