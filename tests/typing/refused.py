@@ -86,6 +86,7 @@ async def runs(session: Session) -> None:
     await agent.resume(session, deps=3)  # refused: a Database
     agent.stream("Find it", deps=Ledger())  # refused: a Database
     await agent.run("Find it", instruction="Be brief.")  # refused: no such option
+    await agent.run("Find it", deps=lambda session: Ledger())  # refused: a Database
     await agent.run("Find it", tenant=7)  # refused: a string
     (await agent.run("Find it", output=list[str])).output.total  # refused: a list, or None
     await agent.resume("session-7")  # refused: a Session

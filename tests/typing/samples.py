@@ -1,6 +1,7 @@
 """Typed agents as users write them: deps, answers, tools and their tests. Checked by mypy and pyright in strict mode; never run."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, assert_type
 
@@ -22,6 +23,7 @@ from treadle import (
 from treadle.events import AnyEvent, ModelDelta, encode_event, event_object
 from treadle.ports import Interceptor, Policy
 from treadle.testing import FakeToolContext, ScriptedModel, text, tool_context
+from treadle.tools import SessionSnapshot
 
 
 class Invoice(msgspec.Struct, frozen=True):
@@ -156,6 +158,11 @@ def season(ctx: RunContext) -> str | None:
     return None if ctx.session.phase == "active" else "It is winter."
 
 
+@asynccontextmanager
+async def connection(session: SessionSnapshot) -> AsyncGenerator[Database]:
+    yield Database({7: session.tenant})
+
+
 written: Agent[Database, Invoice] = Agent(model, instructions=["Answer briefly.", greeting, season], output=Invoice)
 assert_type(written.replace(model="demo", name="other"), Agent[Database, Invoice])
 assert_type(written.replace(output=list[str]), Agent[Database, list[str]])
@@ -167,6 +174,8 @@ async def one_run() -> None:
     )
     assert_type(result, RunResult[Invoice])
     assert_type(await written.run("List", output=list[str], instructions=greeting), RunResult[list[str]])
+    await written.run("Find it", deps=connection)
+    await written.run("Find it", deps=lambda session: Database({len(session.tenant): ""}))
     assert_type(await written.single_turn("List", output=list[str]), RunResult[list[str]])
     assert_type(written.stream("List", output=list[str]), Run[list[str]])
     assert_type(written.run_sync("List", output=list[str]), RunResult[list[str]])

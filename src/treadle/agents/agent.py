@@ -43,6 +43,7 @@ from treadle.engine.spec import (
     AgentSpec,
     CancelSiblings,
     Deps,
+    DepsFunction,
     DoneWhen,
     InDoubt,
     OnDenial,
@@ -485,7 +486,7 @@ class Agent(Generic[Deps, Output]):
         task: str | Message,
         *,
         session: Session | None = None,
-        deps: Deps | None = None,
+        deps: Deps | DepsFunction[Deps] | None = None,
         budget: Budget | None = None,
         deadline: Deadline | None = None,
         model: str | Model | None = None,
@@ -502,7 +503,8 @@ class Agent(Generic[Deps, Output]):
 
         Args:
             session: The conversation to continue; without one, an in-memory session is created (`result.session`).
-            deps: Your own object; tools read it as `ctx.deps`.
+            deps: Your own object; tools read it as `ctx.deps`. A function of the session (`SessionSnapshot`) returns it; it may be async, or
+                open it with `@asynccontextmanager` and close it after the run.
             budget: Replaces the agent's budget.
             deadline: When the run must have ended: a datetime with a time zone, or seconds since 1970.
                 If it has passed, no request is made: `budget_exceeded`, max_wall_time_seconds.
@@ -538,7 +540,7 @@ class Agent(Generic[Deps, Output]):
         task: str | Message,
         *,
         session: Session | None = None,
-        deps: Deps | None = None,
+        deps: Deps | DepsFunction[Deps] | None = None,
         budget: Budget | None = None,
         deadline: Deadline | None = None,
         model: str | Model | None = None,
@@ -582,7 +584,7 @@ class Agent(Generic[Deps, Output]):
         self,
         session: Session,
         *,
-        deps: Deps | None = None,
+        deps: Deps | DepsFunction[Deps] | None = None,
         budget: Budget | None = None,
         deadline: Deadline | None = None,
     ) -> RunResult[Output]:
@@ -623,7 +625,7 @@ class Agent(Generic[Deps, Output]):
         task: str | Message,
         *,
         session: Session | None = None,
-        deps: Deps | None = None,
+        deps: Deps | DepsFunction[Deps] | None = None,
         budget: Budget | None = None,
         deadline: Deadline | None = None,
         model: str | Model | None = None,
@@ -663,7 +665,7 @@ class Agent(Generic[Deps, Output]):
         self,
         task: str | Message,
         session: Session | None,
-        deps: Deps | None,
+        deps: Deps | DepsFunction[Deps] | None,
         budget: Budget | None,
         deadline: Deadline | None,
         model: str | Model | None,
@@ -697,7 +699,7 @@ class Agent(Generic[Deps, Output]):
         self,
         session: Session,
         *,
-        deps: Deps | None = None,
+        deps: Deps | DepsFunction[Deps] | None = None,
         budget: Budget | None = None,
         deadline: Deadline | None = None,
     ) -> Run[Output]:
@@ -709,7 +711,7 @@ class Agent(Generic[Deps, Output]):
         opening: Callable[[], Awaitable[Session]],
         *,
         task: str | Message | None,
-        deps: Deps | None,
+        deps: Deps | DepsFunction[Deps] | None,
         budget: Budget | None,
         deadline: Deadline | None,
     ) -> Lifecycle:
@@ -732,7 +734,7 @@ class Agent(Generic[Deps, Output]):
         task: str | Message,
         *,
         session: Session | None = None,
-        deps: Deps | None = None,
+        deps: Deps | DepsFunction[Deps] | None = None,
         budget: Budget | None = None,
         deadline: Deadline | None = None,
         model: str | Model | None = None,
@@ -751,7 +753,7 @@ class Agent(Generic[Deps, Output]):
         self,
         session: Session,
         *,
-        deps: Deps | None = None,
+        deps: Deps | DepsFunction[Deps] | None = None,
         budget: Budget | None = None,
         deadline: Deadline | None = None,
     ) -> RunResult[Output]:

@@ -5,7 +5,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypedDict
 
 from treadle.budgets import Budget, Deadline, Guards
 from treadle.engine.rules.failures import FailureText
-from treadle.engine.spec import CancelSiblings, Deps, DoneWhen, InDoubt, Instruction, OnDenial, OnFailure
+from treadle.engine.spec import CancelSiblings, Deps, DepsFunction, DoneWhen, InDoubt, Instruction, OnDenial, OnFailure
 from treadle.events import Subscriber
 from treadle.ports import Approver, Compactor, Compiler, Driver, Hook, Interceptor, Model, Policy, Toolset
 from treadle.sessions.session import Session
@@ -22,7 +22,7 @@ class RunOptions(TypedDict, Generic[Deps], total=False):
     """The options of `run` and its like, but for `output`, by which the type of the result is inferred."""
 
     session: Session | None
-    deps: Deps | None
+    deps: Deps | DepsFunction[Deps] | None
     budget: Budget | None
     deadline: Deadline | None
     model: str | Model | None

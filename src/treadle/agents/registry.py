@@ -95,7 +95,8 @@ class Agents:
 
         Args:
             journal: A file's path, `postgresql://...`, or an open journal (it stays open).
-            deps: Your own object; tools read it as `ctx.deps`.
+            deps: Your own object; tools read it as `ctx.deps`. Or a function of each session (`SessionSnapshot`) that returns it; it may be
+                async, or open it with `@asynccontextmanager` and close it after the run.
             budget: A larger budget, if a limit stopped the run.
             deadline: A later deadline, if the run had one.
             changed: What to do if the agent has changed since the run began: `refuse` to continue, or `accept` the change.
@@ -127,7 +128,8 @@ class Agents:
 
         Args:
             journal: A file's path, `postgresql://...`, or an open journal (it stays open).
-            deps: Your own object; tools read it as `ctx.deps`.
+            deps: Your own object; tools read it as `ctx.deps`. Or a function of each session (`SessionSnapshot`) that returns it; it may be
+                async, or open it with `@asynccontextmanager` and close it after the run.
             concurrency: The maximum number of runs that continue side by side.
 
         Raises:

@@ -10,7 +10,7 @@ from treadle.budgets import Budget, Deadline, Meter, Spent, budget_from, epoch_s
 from treadle.canonical import find_unencodable
 from treadle.concurrency import CURRENT, Patience
 from treadle.engine.assembly import Host, assemble
-from treadle.engine.given import instructions_from, snapshot_of
+from treadle.engine.given import deps_for, instructions_from, makes_deps, snapshot_of
 from treadle.engine.hooks import Hooks, denied_stop
 from treadle.engine.interrupts import Interrupt, wait_until_recorded
 from treadle.engine.loop import Loop
@@ -48,7 +48,7 @@ class Lifecycle:
     Args:
         opening: Opens the session that the run belongs to.
         task: What to do; None to resume the session's run.
-        deps: What tools find in `ctx.deps`.
+        deps: What tools find in `ctx.deps`, or a function of the session that returns or opens it.
         budget: In place of the agent's.
         deadline: The instant at which the run must have ended.
         above: The run that called this one; None for a run that people started.
@@ -152,30 +152,41 @@ class Lifecycle:
             self._check_tenant(session)
             check_deps(self._spec.toolbox, self._deps)
             self._check_price()
-            budget = self._budget(session)
-            hooks = self._hooks(session, interrupt)
-            self._inbox = inbox = Inbox(session.ledger, is_empty=not may_have_messages, prompt=hooks.prompt)
-            if may_have_messages:
-                await inbox.drop_cancels(but_of=_open_run(session), continues=self._task is None)
-            await self._instruct(session, interrupt)
-            await (self._resume(session, hooks) if self._task is None else self._start(session, self._task, hooks))
-            await inbox.drop_superseded()
-            self._begin_time(session, interrupt, self._narrowed(session, budget))
-            async with self._offering(session, interrupt) as offering:
-                offering.check_deps()
-                stop = await self._loop(session, inbox, interrupt, offering).run()
-            await self._end_cancels(inbox, stop)
-            await hooks.end(stop)
-            await session.journal.flush()
-            result = conclude(session.state, stop, session, has_price=self._model.price is not None)
-            self.result = self._typed(result)
-            return self.result
+            if self._task is None:
+                session.check_resumable()
+            if self._above is not None or not makes_deps(self._deps):  # a run that is called has its caller's
+                return await self._to_its_end(session, interrupt, may_have_messages=may_have_messages)
+            async with deps_for(self._deps, snapshot_of(session, self.metadata), interrupt) as self._deps:
+                return await self._to_its_end(session, interrupt, may_have_messages=may_have_messages)
         finally:
             if self._interrupt is not None:
                 self._interrupt.disarm()
             session.ledger.subscribers = []
             await self._end_looks()
             await session.release()
+
+    async def _to_its_end(self, session: Session, interrupt: Interrupt, *, may_have_messages: bool) -> RunResult:
+        """Begin or continue the run, and carry it out until its end is recorded."""
+        if interrupt.stop is None:
+            check_deps(self._spec.toolbox, self._deps)
+        budget = self._budget(session)
+        hooks = self._hooks(session, interrupt)
+        self._inbox = inbox = Inbox(session.ledger, is_empty=not may_have_messages, prompt=hooks.prompt)
+        if may_have_messages:
+            await inbox.drop_cancels(but_of=_open_run(session), continues=self._task is None)
+        await self._instruct(session, interrupt)
+        await (self._resume(session, hooks) if self._task is None else self._start(session, self._task, hooks))
+        await inbox.drop_superseded()
+        self._begin_time(session, interrupt, self._narrowed(session, budget))
+        async with self._offering(session, interrupt) as offering:
+            if interrupt.stop is None:
+                offering.check_deps()
+            stop = await self._loop(session, inbox, interrupt, offering).run()
+        await self._end_cancels(inbox, stop)
+        await hooks.end(stop)
+        await session.journal.flush()
+        self.result = self._typed(conclude(session.state, stop, session, has_price=self._model.price is not None))
+        return self.result
 
     # --- its end, asked for from outside
 
@@ -336,9 +347,10 @@ class Lifecycle:
         run = session.state.run
         own, sent = self._spec.instructions, None if self._task is not None or run is None else run.sent_instructions
         if sent is None and own is not None and (self.keeps_instructions or not isinstance(own, str)):
+            context = RunContext(deps=self._deps, session=snapshot_of(session, self.metadata))
             with interrupt.cancel_scope():  # a run that is cancelled meanwhile ends before it asks a model
-                context = RunContext(deps=self._deps, session=snapshot_of(session, self.metadata))
-                self._written = await instructions_from((own,) if isinstance(own, str) else own, context)
+                if interrupt.stop is None:
+                    self._written = await instructions_from((own,) if isinstance(own, str) else own, context)
             sent = self._written
         if sent is not None or isinstance(own, tuple):
             self._spec = msgspec.structs.replace(self._spec, instructions=sent)
@@ -385,7 +397,6 @@ class Lifecycle:
 
     async def _resume(self, session: Session, hooks: Hooks) -> None:
         """Record that the session's run continues."""
-        session.check_resumable()
         ledger = session.ledger
         link_runs(self.subscribers, session.state.run)
         resumed = RunResumed(

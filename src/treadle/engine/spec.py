@@ -1,6 +1,7 @@
 """Spec: the description of an agent, whole. What carries a run out takes it instead of many of its fields."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 import msgspec
@@ -34,7 +35,7 @@ from treadle.sessions.session import Session
 from treadle.state import Approval, CallRecord, ChildState, Denial, Doubt, RunState, SessionState
 from treadle.stops import Status, Stop, StopReason
 from treadle.tooling.toolbox import Toolbox
-from treadle.tools import Done, JsonObject, RunContext, Runner, Tool
+from treadle.tools import Done, JsonObject, RunContext, Runner, SessionSnapshot, Tool
 
 if TYPE_CHECKING:
     from treadle.validation.typed import Typed
@@ -43,6 +44,7 @@ __all__ = [
     "AgentSpec",
     "CancelSiblings",
     "Deps",
+    "DepsFunction",
     "DoneWhen",
     "InDoubt",
     "Instruction",
@@ -61,6 +63,9 @@ DoneWhen: TypeAlias = Callable[[CheckView], Done | bool | Awaitable[Done | bool 
 
 Deps = TypeVar("Deps", default=Any)
 """The type of the application's own object."""
+
+DepsFunction: TypeAlias = Callable[[SessionSnapshot], Deps | Awaitable[Deps] | AbstractAsyncContextManager[Deps]]
+"""Returns the application's own object for a session. One that `@asynccontextmanager` decorates closes it after the run."""
 
 Instruction: TypeAlias = str | Callable[[RunContext[Deps]], str | Awaitable[str | None] | None]
 """A text, or a function that returns one, or None, for the run that begins."""

@@ -24,6 +24,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     agent: Agent
     budget: Budget | None = None
     """None for the agent's own."""
+    deps: Any = None  # Any: the application's own object
+    """What tools get as `ctx.deps`, or a function of the session that returns or opens it, as for `Agent.run`."""
     resumed_budget: Callable[[Session], Budget | None] = lambda _: None
     """The limits with which a session's run continues."""
     origin: dict[str, Any] = {}
@@ -64,7 +66,9 @@ class Work:
         Raises:
             TreadleError: What the run raised.
         """
-        return await self._through(self._setup.agent.stream(task, session=self._session, budget=self._setup.budget))
+        return await self._through(
+            self._setup.agent.stream(task, session=self._session, deps=self._setup.deps, budget=self._setup.budget)
+        )
 
     async def resume(self) -> RunResult:
         """Continue the session's run. What it still asks is asked again.
@@ -77,7 +81,7 @@ class Work:
 
     def _resumed(self) -> Run:
         budget = self._setup.resumed_budget(self._session)
-        return self._setup.agent.stream_resume(self._session, budget=budget)
+        return self._setup.agent.stream_resume(self._session, deps=self._setup.deps, budget=budget)
 
     async def _through(self, run: Run) -> RunResult:
         while True:

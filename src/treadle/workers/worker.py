@@ -905,7 +905,8 @@ class Worker:
         tenants: The tenants whose tasks it begins; None for all.
         name: Its name, unique among the workers of the journal; None for machine and process.
         dispatcher: Where sessions come from, closed at the end; None for the journal itself.
-        deps: Your own object; tools read it as `ctx.deps`.
+        deps: Your own object; tools read it as `ctx.deps`. Or a function of each session (`SessionSnapshot`) that returns it; it may be
+            async, or open it with `@asynccontextmanager` and close it after the run.
         tries: How often a session's worker may die at one point before the session is tried alone, and set aside if it dies again.
         drain_seconds: How long runs may continue after `stop`, before they are handed over to other workers.
         limits: How much may run at once, and in a minute, over all workers that share the journal.
