@@ -3,6 +3,7 @@
 import os
 import random
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -89,7 +90,7 @@ def test_the_value_of_an_option_is_no_path_where_it_never_is_one(source, touched
 
 @pytest.mark.parametrize(
     "source",
-    ["od -c k", "od -An -c k", "od -s k", "od -t c k", "od -l k", "od -An -tx1 k", "hexdump -c k", "hexdump -o k", "hexdump -n 8 k", "xxd -t k", "xxd -g 1 k",
+    ["head -6c k", "tail -9c k", "git grep -v -- src k", "od -c k", "od -An -c k", "od -s k", "od -t c k", "od -l k", "od -An -tx1 k", "hexdump -c k", "hexdump -o k", "hexdump -n 8 k", "xxd -t k", "xxd -g 1 k",
      "hexyl -o k", "fmt -t k", "fmt -c k", "fmt -w 8 k", "fold -s k", "fold -c k", "fold -w 8 k", "expand -i k", "expand -t 4 k", "rev -c k", "tac -s k", "df -x k",
      "stat -f k", "stat -c %s k", "tail -f k", "column -t k", "join -i k k", "nl -p k", "shuf -e k", "look x k"],
 )  # fmt: skip
@@ -330,3 +331,25 @@ def test_no_command_makes_the_analysis_raise(seed):
 
             for one in line.invocations:
                 known(one)
+
+
+READERS = sorted(name for name, one in PROGRAMS.items() if one.does == "reads" and " " not in name and one.values)
+
+
+@pytest.mark.parametrize("name", list(filter(shutil.which, READERS)))
+def test_no_option_whose_value_is_known_leaves_a_file_unnamed_that_the_program_reads(name, tmp_path):
+    """Each is tried with the program itself: the next word may be a file after all (`od -c k`)."""
+    (tmp_path / "k").write_text("CANARY 1\nCANARY 2\n")
+    for option in sorted(one.removesuffix("=") for one in PROGRAMS[name].values):
+        for rest in (["k"], ["1", "k"]):
+            if any(one.path in ("k", ".") for one in analyse(shlex.join([name, option, *rest])).touched):
+                continue
+            done = subprocess.run(
+                [name, option, *rest],
+                cwd=tmp_path,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=30,
+                check=False,
+            )
+            assert b"CANARY" not in done.stdout, (option, rest)

@@ -390,7 +390,9 @@ def with_protection(decision: Decision, call: CheckedCall, facts: JsonObject) ->
 
 
 def _is_by_rule(decision: Decision) -> bool:
-    return decision.rule.startswith("allow ") and not _IS_EXACT.match(decision.rule)
+    """Whether a rule or the tool's author allows all lines alike: a hook, a policy of the program and a rule for this very line have seen it."""
+    is_general = decision.rule.startswith("allow ") or decision.scope == "tool"
+    return is_general and not _IS_EXACT.match(decision.rule)
 
 
 _IS_EXACT = re.compile(r"allow \S+\(= ")

@@ -158,7 +158,7 @@ _BEFORE_SUBCOMMAND = frozenset({"--no-pager", "-P", "--no-optional-locks"})
 """Options of git before the subcommand that change nothing in what it reads or runs."""
 _ASKING = frozenset({"--version", "-V"})
 _SAYING = frozenset(
-    "python pypy node nodejs ruby perl php lua git make gmake cmake gcc g++ clang cc java docker podman kubectl npm uv ruff black isort mypy pytest pylint pip pip3 gh".split()
+    "python pypy node nodejs ruby perl php lua git make gmake cmake gcc g++ clang cc java docker podman kubectl npm uv ruff black isort mypy pylint pip pip3 gh".split()
 )
 """Programs that say their version and do nothing else. Others obey a file of the folder before: `yarnPath`, `.mvn/jvm.config`, plugins of `.flake8`."""
 _LISTS = {
@@ -319,7 +319,8 @@ def _option(word: str, program: Program) -> tuple[str, str | None] | None:
         letter = f"-{word[at]}"
         if letter in takes and letter not in program.flags:
             value = word[at + 1 :]
-            if program.is_own and ((value and not value.isdecimal()) or (at > 1 and program.most is not None)):
+            is_apart = (value and not value.isdecimal()) or (at > 1 and program.most is not None)
+            if word[1].isdigit() or (program.is_own and is_apart):  # `head -6c k` are six bytes of `k`
                 return None
             return letter, value or None
         if letter not in program.flags:
@@ -497,7 +498,7 @@ def turning_words(words: tuple[str, ...]) -> tuple[str, ...]:
     """
     name = program_name(next(iter(words), ""))
     options = [one for one in words[1 : words.index("--") if "--" in words else None] if one.startswith("-")]
-    if name == "npm":
+    if name in ("npm", "pnpm", "yarn", "bun"):
         return tuple(one for one in options if one.partition("=")[0] not in STEADY_NPM)
     if name == "curl":
         return tuple(sign for sign, forms in _MORE_OF_CURL.items() if any(_has(one, forms) for one in options))
@@ -621,12 +622,12 @@ def _parts(word: str) -> list[str]:
 
 def _of_git(one: Invocation, found: Known, program: Program) -> Iterator[Touched]:
     """Yield what a subcommand of git touches: the files that it names, and all of them where it shows what is in files that it does not name."""
-    operands = [one.words[at] for at in found.places]
+    has_pattern = found.name == "git grep" and not program.texts & found.options and "-e" not in found.options
+    places = found.places[1:] if has_pattern else found.places  # also behind a `--`
+    operands = [one.words[at] for at in places]
     end = one.words.index("--") if "--" in one.words else len(one.words)
-    behind = [word for at, word in zip(found.places, operands, strict=True) if at > end]
+    behind = [word for at, word in zip(places, operands, strict=True) if at > end]
     shows = program.shows is None or not program.shows.isdisjoint(found.options)
-    if found.name == "git grep" and not program.texts & found.options and "-e" not in found.options:
-        operands = operands[1:]
     objects = [word.partition(":")[2] for word in operands if ":" in word and not word.startswith(":")]
     by_number = any(map(_OBJECT.fullmatch, operands)) and found.name in ("git cat-file", "git show", "git diff")
     outside = [

@@ -408,7 +408,6 @@ TURNING = MappingProxyType(
             "go": "-C -exec --exec -toolexec --toolexec -vettool --vettool -overlay --overlay -modfile --modfile",
             "pip pip3 uv": "-i -f -p --python --index --index-url --default-index --extra-index-url --find-links --proxy --cert --config-file --directory --project --root",
             "poetry pdm": "-C -P --directory --project --config",
-            "pnpm yarn bun": "-C -c --dir --cwd --prefix --config --script-shell --registry --use-yarnrc --modules-folder",
             "aws": "--endpoint-url --profile --ca-bundle",
             "gh glab": "--hostname",
             "docker podman": "-H --host --context --config",
@@ -424,7 +423,7 @@ STEADY_NPM = frozenset(
     --no-fund --no-progress --color --no-color --loglevel --ignore-scripts -v --version -h --help
     """.split()
 )
-"""Options of `npm`, which reads them anywhere before `--`, that do none of that. All others, and what they are cut short to, may."""
+"""Options of `npm` and its like, which read them anywhere before `--`, that do none of that. All others, and what they are cut short to, may."""
 
 
 def _losing(name: str, program: Program) -> Program:
