@@ -181,6 +181,25 @@ async def test_a_cancelled_run_leaves_the_shared_toolset_open_for_the_next():
     assert counter.log == ["opening", "closed"]
 
 
+async def test_an_opened_agent_says_the_state_of_each_toolset():
+    gate, counter = asyncio.Event(), Counter()
+    slow, broken = Counter(gate=gate), Counter(breaks=True)
+    slow.name, broken.name = "slow", "broken"
+    agent = Agent(ScriptedModel([text("ok")]), tools=[counter, slow, broken])
+    assert agent.toolset_states == {}
+
+    async with agent.open(in_background=True) as opened:
+        while len(opened.opening) > 1:
+            await asyncio.sleep(0)
+        assert opened.toolset_states == {"counter": "open", "slow": "opening", "broken": "OSError: no such server."}
+        gate.set()
+        counter.end.set()
+        while opened.opening or "closed" not in counter.log:
+            await asyncio.sleep(0)
+        assert opened.toolset_states["slow"] == "open"
+        assert opened.toolset_states["counter"] != "open"
+
+
 async def test_a_shared_toolset_that_has_ended_is_opened_again_by_the_next_run():
     counter = Counter()
     model = ScriptedModel([call("count"), text("ok"), call("count"), text("ok")])

@@ -470,6 +470,11 @@ class Agent(Generic[Deps, Output]):
         """Names of the toolsets that are still being opened; empty for an agent that `open` did not yield."""
         return () if self._spec.opened is None else self._spec.opened.opening
 
+    @property
+    def toolset_states(self) -> Mapping[str, str]:
+        """The state of each toolset by its name: `opening`, `open` or `ended`, or why it failed. Empty for an agent that `open` did not yield."""
+        return {} if self._spec.opened is None else self._spec.opened.states
+
     @overload
     async def run(
         self, task: str | Message, *, output: None = None, **options: Unpack[RunOptions[Deps]]

@@ -46,7 +46,7 @@ from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.output.text import one_line
 from treadle.ports import SessionView, is_toolset
 
-__all__ = ["carried_out_apart", "found_subagents", "known_tools", "load_agents", "load_tools"]
+__all__ = ["carried_out_apart", "found_subagents", "known_tools", "load_agents", "load_tools", "subagents_of"]
 
 _OURS = str(Path(__file__).parents[1])
 
@@ -62,13 +62,8 @@ def load_tools(settings: Settings, *, may_write: bool = False) -> tuple[Tool | T
     """
     reading = file_tools(settings.root)
     acting = (*reading, *writing_tools(settings.root), shell_tool(settings.root))
-    definitions = [source for source in settings.tools if _defines_subagents(source)]
-    others = [source for source in settings.tools if source not in definitions]
-    files = [source.folder / source.text.strip() for source in definitions]
-    subagents = (
-        *(load_subagents(*files) if files else ()),
-        *(found_subagents(settings).subagents if may_write else ()),
-    )
+    others = [source for source in settings.tools if not _defines_subagents(source)]
+    subagents = subagents_of(settings) if may_write else _named_subagents(settings)
     spawning: list[Tool | Toolset] = [subagent_tool(subagents)] if subagents else []
     if not others:
         return (*(_of_a_conversation(settings) if may_write else reading), *spawning, *_servers(settings))
@@ -85,6 +80,16 @@ def load_tools(settings: Settings, *, may_write: bool = False) -> tuple[Tool | T
     if id(own["background"]) in found:  # it has the shell tool, too
         found.pop(id(own["shell"]), None)
     return (*found.values(), *spawning)
+
+
+def subagents_of(settings: Settings) -> tuple[Subagent, ...]:
+    """Return the subagents of a conversation: those that `--tools` names, and those that are found."""
+    return (*_named_subagents(settings), *found_subagents(settings).subagents)
+
+
+def _named_subagents(settings: Settings) -> tuple[Subagent, ...]:
+    files = [source.folder / source.text.strip() for source in settings.tools if _defines_subagents(source)]
+    return tuple(load_subagents(*files)) if files else ()
 
 
 def known_tools(settings: Settings) -> tuple[Tool | Toolset, ...]:

@@ -70,6 +70,11 @@ class Opened:
         """Names of the toolsets that are being opened."""
         return tuple(name for name, kept in self._kept.items() if not kept.opened.done())
 
+    @property
+    def states(self) -> dict[str, str]:
+        """The state of each toolset by its name: `opening`, `open` or `ended`, or why it failed."""
+        return {name: _state_of(kept) for name, kept in self._kept.items()}
+
     def begin(self, toolset: Toolset) -> Kept[OpenToolset]:
         """Return what holds a toolset, which is opened now where it is not: for the first time, or because it has failed or ended.
 
@@ -101,6 +106,14 @@ class Opened:
             let_go(name, kept, self._clock, seconds=self._seconds, is_known=False) for name, kept in self._kept.items()
         )
         await asyncio.gather(*closing)
+
+
+def _state_of(kept: Kept[OpenToolset]) -> str:
+    if not kept.opened.done():
+        return "opening"
+    if kept.failure is not None:
+        return failure_message(kept.failure)
+    return "ended" if kept.task.done() else "open"
 
 
 @asynccontextmanager

@@ -41,6 +41,18 @@ def test_a_server_is_started_once_for_ten_messages_and_its_end_is_said_once(pers
     assert (person.folder / "log").read_text().splitlines()[-1] == "end of input"
 
 
+def test_mcp_says_the_state_of_each_server(person: Person):
+    add(person)
+    person.elsewhere("mcp", "add", "dumb", "--", sys.executable, "-S", "-E", str(RAW), str(person.folder), "mute")
+    person.talk(turn(mcp__raw__echo={"text": "x"}), turn("Called."), flags=["--allow", "mcp__raw__echo"])
+    person.say("/mcp")
+    person.see("dumb opening")
+    person.say("Go")
+    person.see("Called.")
+    person.say("/mcp")
+    person.see("raw open", "dumb opening")
+
+
 def test_a_server_that_does_not_start_holds_no_message_and_esc_answers_at_once(person: Person):
     add(person, "mute")
     person.talk(turn("First answer."), turn(wait={}), turn("Never."), flags=["--allow", "wait", *person.tools()])

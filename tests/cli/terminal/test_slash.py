@@ -1,6 +1,8 @@
 """Each command of a conversation once, and the three signs `!`, `@` and `/`."""
 
+import base64
 import json
+import os
 import subprocess
 
 import pytest
@@ -25,6 +27,7 @@ SAYS = {
     "/context": ["2 messages;", "assistant"],
     "/permissions": ["mode", "allowed in this session"],
     "/mcp": ["No MCP server is configured."],
+    "/agents": ["No subagent is defined"],
     "/doctor": ["python", "self-check"],
     "/resume": ["no other session"],
     "/diff": ["is not in a git repository"],
@@ -187,6 +190,48 @@ def test_diff_shows_what_differs_from_the_last_commit(person: Person) -> None:
     (person.folder / "main.py").write_text("retries = 9\n")
     person.talk(turn("Never."), say="/diff")
     person.see("- retries = 3", "+ retries = 9")
+
+
+@pytest.mark.parametrize("variable", ["WAYLAND_DISPLAY", "SSH_CONNECTION"])
+def test_the_last_answer_is_copied_by_a_program_or_by_the_terminal(person: Person, variable: str) -> None:
+    program = person.folder / "bin" / "wl-copy"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\ncat > copied\n")
+    program.chmod(0o700)
+    variables = {"PATH": f"{program.parent}:{os.environ['PATH']}", variable: "set"}
+    person.talk(turn("**Copy** this."), say="/copy", **variables)
+    person.see("There is no answer to copy yet.")
+    person.say("Go")
+    person.see("step 1 of 50")
+    person.say("/copy")
+    if variable == "WAYLAND_DISPLAY":
+        person.see("The last answer is in the clipboard: 14 characters.")
+        assert (person.folder / "copied").read_text() == "**Copy** this."
+    else:
+        person.see("sent to your terminal for its clipboard")
+        assert f"\x1b]52;c;{base64.b64encode(b'**Copy** this.').decode()}\x07" in person.raw
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_what_the_model_thinks_is_shown_if_a_person_wants_it(person: Person, term: str) -> None:
+    turns = [Turn(thinking=f"Thought {n}.", text=f"Answer {n}.") for n in range(3)]
+    with MockProvider(turns).in_thread() as provider:
+        person.talk_to(provider, TERM=term, say="Go")
+        assert "Thought 0." not in person.see("Answer 0.")
+        person.say("/thinking")
+        person.see("is shown from the next message on")
+        person.say("Go on")
+        person.see("| Thought 1.", "Answer 1.")
+        person.say("/thinking")
+        person.see("is no longer shown")
+        person.say("And on")
+        assert "Thought 2." not in person.see("Answer 2.")
+
+
+def test_subagents_are_listed(person: Person) -> None:
+    (person.folder / "clerk.md").write_text("---\ndescription: Files papers.\n---\nFile them.\n")
+    person.talk(turn("Never."), flags=["--tools", "clerk.md"], say="/agents")
+    person.see("Subagents that the model can call:", "clerk Files papers.")
 
 
 def test_the_mode_and_the_model_are_changed(chatting: Person) -> None:

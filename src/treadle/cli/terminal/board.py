@@ -30,7 +30,7 @@ from treadle.events import (
     ToolStarted,
 )
 
-__all__ = ["Board", "CallView", "Group", "Item", "Note", "Said", "parts_of"]
+__all__ = ["Board", "CallView", "Group", "Item", "Note", "Said", "Thought", "parts_of"]
 
 
 # --- Blocks: which part of a text that still streams is whole, so that it can be rendered and never changes. Renders
@@ -136,6 +136,12 @@ class Said(msgspec.Struct, frozen=True):
     text: str
 
 
+class Thought(msgspec.Struct, frozen=True):
+    """What the model thought before it said or called something."""
+
+    text: str
+
+
 class Group(msgspec.Struct, frozen=True):
     """The calls of one response, all with their results."""
 
@@ -149,7 +155,7 @@ class Note(msgspec.Struct, frozen=True):
     tone: Literal["plain", "warn", "bad"] = "plain"
 
 
-Item: TypeAlias = Said | Group | Note
+Item: TypeAlias = Said | Thought | Group | Note
 
 
 class Board:
@@ -169,6 +175,8 @@ class Board:
         """What happens while there is neither text nor a call."""
         self.opening: Callable[[], Sequence[str]] = tuple
         """Returns the names of the toolsets that are still being opened."""
+        self.shows_thinking = False
+        """Whether thoughts are items of their own, as far as they stream."""
         self.steps = 0
         self.context_tokens = 0
         """Tokens of the last request and its response."""
@@ -176,6 +184,7 @@ class Board:
         self._clock = clock
         self._held = ""
         """The end of the text, which may be half a secret."""
+        self._thought = ""
         self._has_shown_text = False
         self._expected = False
         """Whether all calls of the response are known."""
@@ -281,16 +290,23 @@ class Board:
     def _delta(self, event: ModelDelta) -> list[Item]:
         if event.call is not None:
             self._view(event.call)
+        self._thought += event.thinking
         if event.thinking and not event.text:
             self.doing = "thinking"
         if not event.text:
             return []
         self.doing = ""
+        thought = self._thoughts()
         self._held += event.text
         settled = self._redactor.settled(self._held)
         self.text += self._redactor.text(self._held[:settled])
         self._held = self._held[settled:]
-        return self._said()
+        return [*thought, *self._said()]
+
+    def _thoughts(self) -> list[Item]:
+        """Return what has been thought since the last time, where it is shown. It is redacted whole: half a secret is not recognized."""
+        text, self._thought = self._redactor.text(self._thought).strip(), ""
+        return [Thought(text)] if text and self.shows_thinking else []
 
     def _said(self, *, whole: bool = False) -> list[Item]:
         if whole:
@@ -311,7 +327,7 @@ class Board:
         has_text = bool(self.text or self._held or self._has_shown_text)
         if not has_text and event.message.text.strip():  # a model that does not stream
             self.text = self._redactor.text(event.message.text)
-        shown = self._said(whole=True)
+        shown = [*self._thoughts(), *self._said(whole=True)]
         self._has_shown_text = False
         for call in event.message.calls:
             self._view(call)
@@ -320,7 +336,7 @@ class Board:
 
     def _broken(self, event: ModelDiscarded | ModelFailed) -> list[Item]:
         had_text = self._has_shown_text or bool(self.text)
-        self.text = self._held = ""
+        self.text = self._held = self._thought = ""
         self._has_shown_text = False
         notes: list[Item] = [Note("The response was cut off: its text above is discarded.", "warn")] if had_text else []
         if isinstance(event, ModelFailed):

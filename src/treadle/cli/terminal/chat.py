@@ -334,6 +334,7 @@ class Chat:
         """Files that go along with the first message."""
         self._shell_output = ""
         """What `!` commands wrote since the last message: they are sent with the next one."""
+        self.shows_thinking = False
         self.note = ""
         """What the model does not know of what the person did since the last message."""
         self._notifier = Notifier(
@@ -689,6 +690,7 @@ class Chat:
     async def _watched(self, run: Run) -> RunResult:
         before, board = self._board, Board(self.terminal.redactor, asyncio.get_running_loop().time)
         self._board = board
+        board.shows_thinking = self.shows_thinking
         board.opening = lambda: () if self._acting is None else self._acting.opening
         for state in self.session.state.open.values():
             if state.result is None:

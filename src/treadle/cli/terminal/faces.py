@@ -294,6 +294,10 @@ class Face(Protocol):
         """Show changes of files."""
         ...
 
+    def copy(self, text: str) -> bool:
+        """Give the terminal a text for its clipboard; return whether it can take one."""
+        ...
+
     def unfold(self, calls: tuple[CallView, ...]) -> None:
         """Show the whole results of calls."""
         ...

@@ -14,7 +14,7 @@ from treadle import ConfigurationError
 from treadle.cli.output.progress import ending_of, more_lines, shown_result
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, one_record, shown_call
-from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said
+from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said, Thought
 from treadle.cli.terminal.faces import (
     Answer,
     Ended,
@@ -117,6 +117,8 @@ class Lines:
                 self._terminal.write(item.text[self._shown :])
                 self._terminal.end_line()
                 self._shown = 0
+            case Thought():
+                self._terminal.quote(item.text)
             case Group():
                 for call in item.calls:
                     self._show_call(call)
@@ -152,6 +154,9 @@ class Lines:
 
     def diff(self, text: str) -> None:
         self._terminal.quote(text.rstrip("\n"))
+
+    def copy(self, text: str) -> bool:
+        return False  # a terminal that obeys nothing has no clipboard for us
 
     def unfold(self, calls: tuple[CallView, ...]) -> None:
         pass  # a plain line has no key that asks for it

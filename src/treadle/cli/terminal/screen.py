@@ -3,6 +3,7 @@ question, the line where the person types, and the status. Decides nothing.
 """
 
 import asyncio
+import base64
 import fcntl
 import os
 import re
@@ -45,7 +46,7 @@ from prompt_toolkit.widgets import SearchToolbar
 from treadle import folder_files
 from treadle.cli.output.terminal import Terminal, pager_command, show_in_pager
 from treadle.cli.output.text import printable
-from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said
+from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said, Thought
 from treadle.cli.terminal.dialog import Dialog, Picker, Secret
 from treadle.cli.terminal.drawing import Drawing
 from treadle.cli.terminal.faces import (
@@ -568,6 +569,8 @@ class Screen:
         match item:
             case Said():
                 self._put("\n" + self.drawing.markdown(item.text))
+            case Thought():
+                self._put("\n" + self.drawing.quoted(item.text))
             case Group():
                 self._put(("" if self._is_after_calls else "\n") + self.drawing.group(item))
                 self._is_after_calls = True
@@ -593,6 +596,12 @@ class Screen:
             self.page(drawn)
         else:
             self._put(drawn)
+
+    def copy(self, text: str) -> bool:
+        """Give the terminal a text for its clipboard, in the sequence that most of them know, over SSH too."""
+        self._output().write_raw(f"\x1b]52;c;{base64.b64encode(text.encode()).decode()}\x07")
+        self._output().flush()
+        return True
 
     def unfold(self, calls: tuple[CallView, ...]) -> None:
         drawn = self.drawing.group(Group(calls), is_folded=False)

@@ -21,7 +21,7 @@ from treadle.cli.input.rules import Kind
 from treadle.cli.input.settings import Settings
 from treadle.cli.origins import other_folder
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import counted, one_line, shown_time
+from treadle.cli.output.text import counted, one_line, shown_name, shown_time
 from treadle.cli.output.transcript import form_of, page_of
 from treadle.cli.rewinding import changes_since, diff_of, listed, not_covered, undone_calls
 from treadle.cli.sessions import described, find_session, person
@@ -29,6 +29,7 @@ from treadle.cli.snapshots import Comparison, Snapshots
 from treadle.cli.terminal.background import Background, listed_commands
 from treadle.cli.terminal.faces import Ended, Face, Grants, Option, recall, sessions_to_resume
 from treadle.cli.terminal.prompts import INIT, REVIEW, filled_in
+from treadle.cli.tool_sources import subagents_of
 from treadle.events import AnyEvent, MessageAdded, RunStarted
 from treadle.ports import Journal
 
@@ -61,8 +62,12 @@ class Conversation(Protocol):
     own_commands: dict[str, OwnCommand]
     examine: Callable[[], object]
 
+    shows_thinking: bool
+
     @property
     def agent(self) -> Agent: ...
+
+    async def acting(self) -> Agent: ...
 
     async def open(self, session_id: str | None) -> None: ...
 
@@ -405,11 +410,85 @@ async def _doctor(chat: Conversation, rest: str) -> None:
 
 async def _mcp(chat: Conversation, rest: str) -> None:
     servers = chat.settings.mcp
-    rows = [f"  {one.entry.name:<16} {one.state:<9} {one.entry.shown}" for one in servers]
+    states = (await chat.acting()).toolset_states if any(one.is_used for one in servers) else {}
+    rows: list[str] = []
+    for one in servers:
+        state = states.get(one.entry.name, one.state) if one.is_used else one.state
+        is_fault = state not in ("opening", "open", "ended", one.state)
+        rows.append(f"  {one.entry.name:<16} {'failed' if is_fault else state:<9} {one.entry.shown}")
+        rows += [f"    {one_line(state, 300)}"] if is_fault else []
     hint = "Servers marked waiting or changed are not used. Check their commands, then run: treadle mcp approve NAME"
     waits = [hint] if any(one.is_waiting for one in servers) else []
     none = ["No MCP server is configured. To add one: treadle mcp add NAME -- COMMAND ARGUMENT..."]
     chat.face.tell("\n".join([*rows, *waits] or none))
+
+
+async def _agents(chat: Conversation, rest: str) -> None:
+    rows = [f"  {shown_name(one.name):<16} {one_line(one.description, 100)}" for one in subagents_of(chat.settings)]
+    none = [
+        "No subagent is defined. To define one, write .treadle/agents/NAME.md, and trust the folder: treadle trust approve"
+    ]
+    chat.face.tell("\n".join(["Subagents that the model can call:", *rows] if rows else none))
+
+
+async def _thinking(chat: Conversation, rest: str) -> None:
+    chat.shows_thinking = not chat.shows_thinking
+    shown = (
+        "is shown from the next message on, as far as the vendor sends it"
+        if chat.shows_thinking
+        else "is no longer shown"
+    )
+    chat.face.tell(f"What the model thinks {shown}.")
+
+
+async def _copy(chat: Conversation, rest: str) -> None:
+    said = next(
+        (one.text for one in reversed(chat.session.messages) if one.role == "assistant" and one.text.strip()), ""
+    )
+    text = chat.terminal.redactor.text(said).strip()
+    if not text:
+        raise UsageError("There is no answer to copy yet.")
+    if await asyncio.to_thread(_is_copied, text):
+        chat.face.tell(f"The last answer is in the clipboard: {counted(len(text), 'character')}.")
+    elif chat.face.copy(text):
+        chat.face.tell(
+            f"The last answer was sent to your terminal for its clipboard: {counted(len(text), 'character')}."
+        )
+    else:
+        raise UsageError(
+            "This terminal has no clipboard, and none of pbcopy, wl-copy, xclip and xsel works here. To a file: /export FILE.md"
+        )
+
+
+_CLIPBOARDS = (
+    ("SSH_CONNECTION", ()),  # the clipboard of the other machine is not the person's: only the terminal reaches theirs
+    ("WAYLAND_DISPLAY", ("wl-copy",)),
+    ("DISPLAY", ("xclip", "-selection", "clipboard")),
+    ("DISPLAY", ("xsel", "--clipboard", "--input")),
+    ("WSL_DISTRO_NAME", ("clip.exe",)),
+    ("", ("pbcopy",)),
+)
+"""What takes a text for the clipboard, and the variable without which it cannot work, if any."""
+
+
+def _is_copied(text: str) -> bool:
+    for variable, command in _CLIPBOARDS:
+        if variable and variable not in os.environ:
+            continue
+        if not command:
+            return False
+        with suppress(OSError, subprocess.SubprocessError):
+            # Its output is not read: xclip stays, and would hold a pipe open.
+            subprocess.run(  # noqa: S603 - our own words
+                command,
+                input=text.encode(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=5,
+                check=True,
+            )
+            return True
+    return False
 
 
 async def _bashes(chat: Conversation, rest: str) -> None:
@@ -435,13 +514,16 @@ _COMMANDS = {
     "cost": _Command("show how much of its limits the last task has used", _cost, is_quiet=True),
     "context": _Command("show what fills the model's context", _context, is_quiet=True),
     "diff": _Command("show changes to files since the last commit", _diff, is_quiet=True),
+    "copy": _Command("copy the last answer to the clipboard", _copy, is_quiet=True),
+    "thinking": _Command("show what the model thinks, or stop showing it", _thinking, is_quiet=True),
+    "agents": _Command("list subagents", _agents, is_quiet=True),
     "init": _Command("have the model write AGENTS.md, or complete it", _init),
     "review": _Command("have the model review your changes, or what you name", _review),
     "export": _Command("write the session to FILE (.jsonl, .md or .html), with secrets removed", _export),
     "status": _Command("show the session, folder, model and tools", _status, is_quiet=True),
     "doctor": _Command("check this machine", _doctor, is_quiet=True),
     "bashes": _Command("list background commands with their last lines", _bashes, is_quiet=True),
-    "mcp": _Command("list MCP servers", _mcp, is_quiet=True),
+    "mcp": _Command("list MCP servers and their states", _mcp, is_quiet=True),
     "exit": _Command("quit", _exit, is_quiet=True),
 }
 _OTHER_NAMES = {"quit": "exit"}
