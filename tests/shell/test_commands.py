@@ -151,7 +151,7 @@ def covered_by_prefix(source: str) -> bool:
     "source",
     [
         "git log --output=x", "git log --outp=x", "git diff --ext-diff", "git -c core.pager=id log", "git --exec-path=x log", "git co x",
-        "git grep -O x", "git grep -nO x", "git log --help", "git log --format=%G?", "find . -exec id ;", "find . -delete", "find . -fprint x",
+        "git grep -O x", "git grep -nO x", "git log --help", "git log --format=%G?", "git for-each-ref --format=%(raw)", "find . -exec id ;", "find . -delete", "find . -fprint x",
         "sort -o x y", "sort -uo x", "sort --compress-program=id x", "rg --pre id x", "tree -o x", "xxd -r a b",
         "env ls", "timeout 5 ls", "sudo ls", "bash -c ls", "python3.11 -c pass",
         "awk -f x y", "sed e", "vim x", "less x", "man ls", "ssh host ls", "docker run x", "tar xf x", ". x", "source x",

@@ -128,7 +128,7 @@ async def test_a_later_rule_that_surely_denies_beats_one_that_cannot_say(tmp_pat
         "pytest s/k::x", "docker run -v .:/x img cat /x/s/k", "docker run -v s:/x img cat /x/k", "tool --mount=a,s/k,b",
         "mkdir d && env -iC d cat ../s/k", "env -iC s cat k", "unshare -w d cat ../s/k", "unshare -nw s cat k",
         "systemd-run --working-directory=s cat k", "docker run -w d img cat ../s/k", "tar cCf d x ../s/k", "tar cfC x d ../s/k", "ag k", "ack k",
-        "ugrep -r k", "rga k", "semgrep scan", "gitleaks", "ctags -R", "zcat -rf .", "git grep k", "git grep -n k -- .", "git show HEAD:s/k",
+        "ugrep -r k", "rga k", "semgrep scan", "gitleaks", "ctags -R", "zcat -rf .", "git grep k", "git grep -n k -- .", "git grep -v -- d", "git blame s/k", "git blame HEAD -- s/k", "git show HEAD:s/k",
         "grep -epat s/k", "grep --regexp=a s/k", "tool @s/k", "tool -is/k", "tool x,s/k", "tool --in=s/k", "cd s && cat k", "cd s && tool -ik",
         "cat ./s/../s/k", "cat s//k", "cat S/K", "cat < s/k", "cp -r . o", "head -n1 s/k", "cat -- s/k", "sudo cat s/k", "tool a:b:s/k",
     ],
@@ -144,7 +144,7 @@ async def test_a_denied_path_is_reached_by_no_command(tmp_path, command):
 
 @pytest.mark.parametrize(
     "command",
-    ["ls", "ls -la", "ls -R d", "cut -d/ -f1 f", "sed -n p f", "grep k f", "cat f", "find f", "grep -r k f", "rg k f", "git status", "du -sh f"],
+    ["ls", "ls -la", "ls -R d", "cut -d/ -f1 f", "sed -n p f", "grep k f", "cat f", "find f", "grep -r k f", "rg k f", "git status", "git blame f", "du -sh f"],
 )  # fmt: skip
 async def test_commands_beside_a_denied_path_run(tmp_path, command):
     (tmp_path / "s").mkdir()

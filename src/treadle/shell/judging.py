@@ -171,8 +171,8 @@ _LISTS = {
 """Subcommands of git that only list with one of these options, or with no operand."""
 _GIT_SETTINGS = ("~/.gitconfig", "~/.config/git/config", "/etc/gitconfig")
 """What `git config` reads beside the settings of the repository. It may hold tokens."""
-_SIGNED = re.compile(r"%[-+ ]?G|%\(\*?signature")
-"""How a format of git shows a signature, which a program checks."""
+_SHOWN = re.compile(r"%[-+ ]?G|%\(\*?(?:signature|raw)")
+"""How a format of git shows a signature, which a program checks, or the file that a tag stands for."""
 _REMOTE = re.compile(r"[A-Za-z0-9_][\w.-]*")
 _PART = r"(?:\[\^?[^\]^\\\[/|#,\n][^\]\\\[/|#,\n]*\]|\\(?!\1)[^\n]|(?!\1)[^\\\[\n])*"
 """Text between the signs of a `s` of sed. A set of characters may hold such a sign, which does not end it: then nothing is harmless. Nor is
@@ -339,8 +339,8 @@ def _problem(one: Invocation, found: Known) -> str:
         return "" if check(one, found) else _WHY[name]
     if name in ("git fetch", "git pull", "git push") and not all(map(_REMOTE.fullmatch, found.operands[:1])):
         return f"`{name}` uses a repository address from the line, not one from the settings."
-    if name.startswith("git ") and any(map(_SIGNED.search, one.words)):
-        return "A format with `%G` or `%(signature)` runs the program that verifies signatures."
+    if name.startswith("git ") and any(map(_SHOWN.search, one.words)):
+        return "A format with `%G`, `%(signature)` or `%(raw)` starts the program that verifies signatures, or shows a file."
     return _why_it_starts(one)
 
 

@@ -276,8 +276,8 @@ _GIT = {
         operands="git_paths",
         shows="-v --verbose",
     ),
-    "blame": _reads("-lstfnepwMC --porcelain --line-porcelain --show-email --show-name --show-number --root", values="-L --date --since --abbrev", operands="git", shows=None),
-    "annotate": _reads(operands="git", shows=None),
+    "blame": _reads("-lstfnepwMC --porcelain --line-porcelain --show-email --show-name --show-number --root", values="-L --date --since --abbrev", operands="git_paths"),
+    "annotate": _reads(operands="git_paths"),
     "grep": _reads(
         "-inlcwvFEGPohHIzaqLW --cached --untracked --name-only --count --ignore-case --line-number --word-regexp --fixed-strings --extended-regexp --perl-regexp "
         "--files-with-matches --break --heading --all-match --no-index -0123456789",
