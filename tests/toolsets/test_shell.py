@@ -433,6 +433,23 @@ def test_a_command_that_fails_because_it_is_confined_says_so_with_the_need_that_
     assert f'`needs`: ["{need}"]' in done["hint"]
 
 
+@pytest.mark.parametrize("lifted", ["network example.com", "git", "write /dev/null/x"])
+@pytest.mark.skipif(not launcher.landlock_abi(), reason="the kernel has no Landlock")
+async def test_a_command_that_its_sandbox_cannot_start_has_a_known_outcome(tmp_path: Path, lifted: str):
+    class Boxed:
+        def decide(self, call: object, session: object) -> Decision:
+            return Decision(kind="sandbox", rule="boxed", lifted=(lifted,))
+
+    model = ScriptedModel([call("shell", command="echo x > ran"), text("Done.")])
+    sandbox = Landlock(Confinement(writable=(str(tmp_path),)))
+    result = await Agent(model, tools=[shell_tool(tmp_path)], policy=Boxed(), sandbox=sandbox).run("go")
+
+    assert result.completed
+    assert [one.status for one in result.tool_calls] == ["rejected"]
+    assert json.loads(result.messages[2].results[0].content)["error"].startswith("The command was not run: ")
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize(
     ("folder", "why"),
     [("{root}/.git/hooks", "outside the root folder"), ("{root}", "outside the root folder"), ("{root}/../link", "leads elsewhere"), ("/etc/shadow", "private")],

@@ -8,6 +8,7 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -402,7 +403,8 @@ async def _run(root: Root, processes: Processes | None, arguments: JsonObject, c
         lifted=() if ctx.runner is None else ctx.decision.lifted,
     )
     if ctx.runner is not None:
-        result = await ctx.runner.run(command)
+        with _unstarted():
+            result = await ctx.runner.run(command)
     else:
         result = await run_process(
             command.arguments,
@@ -412,6 +414,15 @@ async def _run(root: Root, processes: Processes | None, arguments: JsonObject, c
             on_output=command.on_output,
         )
     return _output(root, ctx, result, mark=mark, folder=folder, seconds=command.timeout)
+
+
+@contextmanager
+def _unstarted() -> Iterator[None]:
+    """Refuse a call whose command a runner could not start: its outcome is known."""
+    try:
+        yield
+    except OSError as error:
+        raise refusal(f"The command was not run: {error}", "sandbox_unavailable") from error
 
 
 def _settings(line: str, folder: str, ctx: ToolContext) -> tuple[str, ...]:
@@ -462,7 +473,8 @@ def _in_background(
     if runner is not None:
         if not isinstance(runner, Detaching):
             raise refusal(f"The sandbox {runner.name} cannot run a process in the background.", "sandbox_unavailable")
-        launch = runner.detached(Command(arguments=words, cwd=folder, lifted=ctx.decision.lifted))
+        with _unstarted():
+            launch = runner.detached(Command(arguments=words, cwd=folder, lifted=ctx.decision.lifted))
     kept = processes.start(launch, command=line, seconds=seconds, keep=arguments.get("keep", False))
     return ToolOutput(
         data={
