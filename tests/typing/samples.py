@@ -138,6 +138,8 @@ async def runs() -> None:
     if result.output is not None:
         assert_type(result.output.number, int)
     assert_type(result.session, Session)
+    assert_type(result.tool_calls[0].arguments, dict[str, Any])
+    assert_type(result.run_id, str)
     assert_type(await full.resume(result.session, deps=Database({})), RunResult[Invoice])
     assert_type(full.run_sync("Find it"), RunResult[Invoice])
     assert_type(full.resume_sync(result.session), RunResult[Invoice])

@@ -195,6 +195,8 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
     """Id of the session."""
     session: Session
     """The session of the run, so that a paused or stopped run can be resumed: `agent.resume(result.session)`."""
+    run_id: str = ""
+    """Id of the run, as its events have it."""
     stop: Stop
     """Why the run ended."""
     text: str
@@ -210,7 +212,7 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
     model_retries: int = 0
     """Model calls that were tried again, those that led to an answer included."""
     tool_calls: tuple[CallRecord, ...] = ()
-    """Every call of the run, in order, with its status."""
+    """Every call of the run, in order, with its arguments, its status and its result."""
     tool_seconds: float = 0.0
     """How long the calls of the run took, added up."""
     tool_wall_seconds: float = 0.0
@@ -321,7 +323,7 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
                 "model": self.model_retries,
                 "tool": sum(max(call.attempts - 1, 0) for call in self.tool_calls),
             },
-            "tool_calls": [msgspec.structs.asdict(call) for call in self.tool_calls],
+            "tool_calls": [{name: getattr(call, name) for name in _REPORTED} for call in self.tool_calls],
             "failed_tool_calls": sum(call.status != "ok" for call in self.tool_calls),
             "tool_seconds": {
                 "sum": round(self.tool_seconds, 3),
@@ -334,6 +336,10 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
             "running_on": list(self.running_on),
             "denials": [msgspec.structs.asdict(denial) for denial in self.denials],
         }
+
+
+_REPORTED = ("id", "name", "status", "attempts", "duration_seconds")
+"""What a report says of a call. Arguments and results may be long, or secret: the journal has them."""
 
 
 def _cached_share(usage: Usage) -> float | None:
@@ -383,6 +389,7 @@ def conclude(state: SessionState, stop: Stop, session: Session, *, has_price: bo
     spent = run.spent if has_price else msgspec.structs.replace(run.spent, cost=None)
     return RunResult(
         session_id=state.id,
+        run_id=run.id,
         session=session,
         stop=stop,
         text=run.text,

@@ -1,5 +1,7 @@
 """A call of a session, and what it waits for, by its events."""
 
+from typing import Any
+
 import msgspec
 
 from treadle.budgets import Spent
@@ -89,7 +91,7 @@ def doubt_of(
         call_id=call.id,
         session_id=session_id,
         tool=started.tool,
-        arguments=_arguments_of(call) if decided is None else decided,
+        arguments=_object_of(call.arguments) if decided is None else decided,
         effect=started.effect,
         key=started.key,
         business_key=started.business_key,
@@ -129,9 +131,10 @@ def resolution_message(resolved: ToolResolved) -> MessageAdded:
     )
 
 
-def _arguments_of(call: ToolCall) -> JsonObject:
+def _object_of(text: str) -> JsonObject:
+    """Return the arguments that a model wrote; none where they are not a JSON object."""
     try:
-        found = msgspec.json.decode(call.arguments or "{}")
+        found = msgspec.json.decode(text or "{}")
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         found = None
     return found if isinstance(found, dict) else {}
@@ -277,7 +280,12 @@ class ChildState(msgspec.Struct, Documented, kw_only=True):
 
 
 class CallRecord(msgspec.Struct, Documented, frozen=True, kw_only=True):
-    """One line of a report's list of calls."""
+    """A call of a run, with what came of it.
+
+    Example:
+        for one in result.tool_calls:
+            print(one.name, one.arguments, one.status, one.result)
+    """
 
     id: str
     """Id of the call."""
@@ -289,6 +297,22 @@ class CallRecord(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Times the tool was started."""
     duration_seconds: float
     """Seconds that the call took."""
+    arguments_text: str = ""
+    """Its arguments as the model wrote them, or as JSON if they were changed when the call was decided on."""
+    content: str = ""
+    """What the model read of its result: text, or JSON if the value is not text; shortened if it was too long."""
+    value_text: str | None = None
+    """The value that the tool returned, as JSON; None if that is text, if it was too large, or if the call failed."""
+
+    @property
+    def arguments(self) -> JsonObject:
+        """Its arguments; empty if what the model wrote is not a JSON object."""
+        return _object_of(self.arguments_text)
+
+    @property
+    def result(self) -> Any:  # Any: JSON
+        """The value that the tool returned; the content if there is none."""
+        return self.content if self.value_text is None else msgspec.json.decode(self.value_text)
 
 
 class Denial(msgspec.Struct, Documented, frozen=True, kw_only=True):
@@ -331,14 +355,26 @@ def streak_key(call: ToolCall, digest: str) -> str:
     return digest or f"{call.name} {call.arguments}"
 
 
-def call_record(result: ToolResult) -> CallRecord:
+def call_record(state: CallState, result: ToolResult) -> CallRecord:
+    decided = state.decision
+    changed = None if decided is None else decided.converted if decided.arguments is None else decided.arguments
     return CallRecord(
         id=result.call_id,
         name=result.name,
         status=result.status.value,
         attempts=result.attempts,
         duration_seconds=result.duration_seconds,
+        arguments_text=state.call.arguments if changed is None else msgspec.json.encode(changed).decode(),
+        content=result.content,
+        value_text=_value_text(result),
     )
+
+
+def _value_text(result: ToolResult) -> str | None:
+    if result.data is None or isinstance(result.data, str):
+        return None
+    text = msgspec.json.encode(result.data).decode()
+    return result.content if result.content == text else text  # most often one text, which the transcript holds too
 
 
 def result_part(result: ToolResult) -> Result:

@@ -274,7 +274,7 @@ class SessionState:
 
     def call_records(self) -> tuple[CallRecord, ...]:
         """Return the calls of the run that have a result, in call order; also those beside a call that waits."""
-        beside = (call_record(state.result) for state in self.open.values() if state.result is not None)
+        beside = (call_record(state, state.result) for state in self.open.values() if state.result is not None)
         return (*(() if self.run is None else self.run.calls), *beside)
 
     def pending_approvals(self) -> tuple[Approval, ...]:
@@ -646,7 +646,7 @@ class SessionState:
         for state in self.open.values():
             result = state.result
             assert result is not None
-            run.calls.append(call_record(result))
+            run.calls.append(call_record(state, result))
             results.append(result_part(result))
         self._add(Message(role="tool", parts=tuple(results)))
         self.answered = tuple(self.open.values())
