@@ -446,7 +446,7 @@ async def test_a_command_that_its_sandbox_cannot_start_has_a_known_outcome(tmp_p
 
     assert result.completed
     assert [one.status for one in result.tool_calls] == ["rejected"]
-    assert json.loads(result.messages[2].results[0].content)["error"].startswith("The command was not run: ")
+    assert "The command was not run: " in result.messages[2].results[0].content
     assert not (tmp_path / "ran").exists()
 
 
