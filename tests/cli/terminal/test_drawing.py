@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from treadle import Redactor
-from treadle.cli.terminal.board import CallView, Group
+from treadle.cli.terminal.board import CallView, Group, Note
 from treadle.cli.terminal.drawing import Drawing
 from treadle.tools import CallStatus, ToolResult
 
@@ -107,3 +107,18 @@ def test_the_mark_of_a_call_says_without_colours_how_it_ended(
     call = CallView(id="c", tool="shell", arguments={"command": "make"}, phase="done", result=result)
 
     assert uncoloured(Drawing(Redactor(), variables).group(Group((call,)))) == f"{line}\n"
+
+
+@pytest.mark.parametrize(
+    ("variables", "colour"),
+    [
+        ({}, "\x1b[33m"),
+        ({"COLORFGBG": "15;0"}, "\x1b[33m"),
+        ({"COLORFGBG": "0;15"}, "\x1b[38;5;94m"),
+        ({"COLORFGBG": "0;15", "NO_COLOR": "1"}, ""),
+    ],
+)
+def test_colours_are_those_of_the_background(variables: dict[str, str], colour: str) -> None:
+    drawing = Drawing(Redactor(), {"TERM": "xterm-256color", **variables})
+
+    assert drawing.note(Note("Look.", "warn")).startswith(f"{colour}Look.")

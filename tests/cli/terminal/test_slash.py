@@ -212,6 +212,22 @@ def test_the_last_answer_is_copied_by_a_program_or_by_the_terminal(person: Perso
         assert f"\x1b]52;c;{base64.b64encode(b'**Copy** this.').decode()}\x07" in person.raw
 
 
+def test_a_theme_is_chosen_for_a_conversation(person: Person) -> None:
+    person.talk(turn("See `code` 0."), turn("See `code` 1."), say="First")
+    person.see("See code 0.")
+    assert "\x1b[36m" in person.raw
+    person.say("/theme")
+    person.see("Which theme for this conversation?", "for a light background")
+    person.press("none", "enter")
+    person.see("The theme is now none.")
+    person.say("/theme blue")
+    person.see("/theme takes dark, light, none; got 'blue'.")
+    before = len(person.raw)
+    person.say("Second")
+    person.see("See code 1.")
+    assert "\x1b[36m" not in person.raw[before:]
+
+
 @pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
 def test_what_the_model_thinks_is_shown_if_a_person_wants_it(person: Person, term: str) -> None:
     turns = [Turn(thinking=f"Thought {n}.", text=f"Answer {n}.") for n in range(3)]

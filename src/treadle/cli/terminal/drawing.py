@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from io import StringIO
 from itertools import takewhile
 from types import MappingProxyType
@@ -10,8 +11,10 @@ from types import MappingProxyType
 import msgspec
 from rich import box
 from rich.cells import cell_len
+from rich.color import Color, ColorType
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
+from rich.style import Style
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -23,7 +26,7 @@ from treadle.cli.output.text import indented, one_record, printable, shown_call,
 from treadle.cli.terminal.board import CallView, Group, Note, parts_of
 from treadle.cli.terminal.calls import SpokenCall, folded, object_of, spoken, summary_of, todos_of
 from treadle.cli.terminal.changes import counts_of, diff_of, drawn_diff
-from treadle.cli.terminal.faces import Option
+from treadle.cli.terminal.faces import Option, ThemeName
 
 __all__ = ["Drawing", "Signs"]
 
@@ -261,11 +264,13 @@ class _Clean:
 
     Args:
         fit: Escapes a line. It is asked about whole lines: parts of an emoji may have different styles.
+        theme: On a light background, colours that cannot be read there are replaced.
     """
 
-    def __init__(self, inner: RenderableType, fit: Callable[[str], str]) -> None:
+    def __init__(self, inner: RenderableType, fit: Callable[[str], str], theme: ThemeName) -> None:
         self._inner = inner
         self._fit = fit
+        self._theme = theme
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in console.render_lines(self._inner, options, pad=False):
@@ -273,8 +278,31 @@ class _Clean:
             whole = "".join(one.text for one in kept)
             if self._fit(whole) != whole:
                 kept = [Segment(self._fit(one.text), one.style) for one in kept]
+            if self._theme == "light":
+                kept = [Segment(one.text, one.style and _on_light(one.style)) for one in kept]
             yield from _without_tail(kept)
             yield Segment.line()
+
+
+_DARKER = {
+    **{bright: Color.from_ansi(bright - 8) for bright in (9, 10, 12, 13, 14)},
+    **{yellow: Color.from_ansi(94) for yellow in (3, 11)},  # brown, where the terminal has 256 colours
+    **{white: Color.default() for white in (7, 15)},
+}
+"""What replaces those of the sixteen colours that cannot be read on a light background."""
+
+
+@lru_cache(maxsize=256)
+def _on_light(style: Style) -> Style:
+    number = None if style.color is None or style.color.type is not ColorType.STANDARD else style.color.number
+    return style if number not in _DARKER else style + Style(color=_DARKER[number])
+
+
+def theme_of(environment: Mapping[str, str]) -> ThemeName:
+    """Return the theme that the environment asks for: `NO_COLOR`, or the background that some terminals name in `COLORFGBG`."""
+    if environment.get("NO_COLOR"):
+        return "none"
+    return "light" if environment.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15") else "dark"
 
 
 def _without_tail(kept: list[Segment]) -> list[Segment]:
@@ -297,9 +325,14 @@ class Drawing:
         self.redactor = redactor
         self._environment = environment
         self.width = 80
+        self.theme = theme_of(environment)
         encoding = (getattr(sys.stdin, "encoding", None) or "utf-8").lower().replace("-", "")
-        is_ascii = encoding in ("ascii", "ansi_x3.41968")
-        self.signs = _ASCII if is_ascii else _COLOURLESS if environment.get("NO_COLOR") else _SIGNS
+        self._is_ascii = encoding in ("ascii", "ansi_x3.41968")
+
+    @property
+    def signs(self) -> Signs:
+        """The characters that the terminal has; without colours their forms differ."""
+        return _ASCII if self._is_ascii else _COLOURLESS if self.theme == "none" else _SIGNS
 
     # --- one thing each
 
@@ -565,6 +598,7 @@ class Drawing:
             force_terminal=True,
             color_system="auto",
             _environ=self._environment,
+            no_color=self.theme == "none",
             theme=_THEME,
             markup=False,
             emoji=False,
@@ -572,7 +606,7 @@ class Drawing:
             legacy_windows=False,
             force_interactive=False,
         )
-        console.print(_Clean(what, fit), end="")
+        console.print(_Clean(what, fit, self.theme), end="")
         return file.getvalue()
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "Option",
     "Question",
     "Standing",
+    "ThemeName",
     "Typed",
     "Unfolded",
     "asker_of",
@@ -198,6 +199,10 @@ def asker_of(approval: Approval) -> str:
 # --- Faces: what a conversation needs of the place where a person sees it and types. Knows no library of terminals.
 
 
+ThemeName: TypeAlias = Literal["dark", "light", "none"]
+"""Colours for a dark background, for a light one, or none."""
+
+
 class Option(msgspec.Struct, frozen=True):
     """One of several things to choose from."""
 
@@ -292,6 +297,10 @@ class Face(Protocol):
 
     def diff(self, text: str) -> None:
         """Show changes of files."""
+        ...
+
+    def use_theme(self, name: ThemeName) -> bool:
+        """Draw in other colours from now on; return whether there are any."""
         ...
 
     def copy(self, text: str) -> bool:

@@ -24,6 +24,7 @@ from treadle.cli.terminal.faces import (
     Question,
     Scope,
     Standing,
+    ThemeName,
     Typed,
     asker_of,
     choices_of,
@@ -154,6 +155,9 @@ class Lines:
 
     def diff(self, text: str) -> None:
         self._terminal.quote(text.rstrip("\n"))
+
+    def use_theme(self, name: ThemeName) -> bool:
+        return False  # a plain line has no colours
 
     def copy(self, text: str) -> bool:
         return False  # a terminal that obeys nothing has no clipboard for us

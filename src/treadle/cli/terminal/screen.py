@@ -59,6 +59,7 @@ from treadle.cli.terminal.faces import (
     Option,
     Question,
     Standing,
+    ThemeName,
     Typed,
     Unfolded,
 )
@@ -596,6 +597,11 @@ class Screen:
             self.page(drawn)
         else:
             self._put(drawn)
+
+    def use_theme(self, name: ThemeName) -> bool:
+        self.drawing.theme = name
+        self.refresh()
+        return True
 
     def copy(self, text: str) -> bool:
         """Give the terminal a text for its clipboard, in the sequence that most of them know, over SSH too."""

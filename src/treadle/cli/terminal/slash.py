@@ -27,7 +27,7 @@ from treadle.cli.rewinding import changes_since, diff_of, listed, not_covered, u
 from treadle.cli.sessions import described, find_session, person
 from treadle.cli.snapshots import Comparison, Snapshots
 from treadle.cli.terminal.background import Background, listed_commands
-from treadle.cli.terminal.faces import Ended, Face, Grants, Option, recall, sessions_to_resume
+from treadle.cli.terminal.faces import Ended, Face, Grants, Option, ThemeName, recall, sessions_to_resume
 from treadle.cli.terminal.prompts import INIT, REVIEW, filled_in
 from treadle.cli.tool_sources import subagents_of
 from treadle.events import AnyEvent, MessageAdded, RunStarted
@@ -460,6 +460,24 @@ async def _copy(chat: Conversation, rest: str) -> None:
         )
 
 
+async def _theme(chat: Conversation, rest: str) -> None:
+    if not rest:
+        options = [Option(name, says) for name, says in _THEMES.items()]
+        if (place := await chat.face.choose("Which theme for this conversation?", options)) is None:
+            return
+        rest = list(_THEMES)[place]
+    if rest not in _THEMES:
+        raise UsageError(f"/theme takes {', '.join(_THEMES)}; got {rest[:40]!r}.")
+    if not chat.face.use_theme(rest):
+        raise UsageError("This terminal shows no colours.")
+    chat.face.tell(f"The theme is now {rest}.")
+
+
+_THEMES: dict[ThemeName, str] = {
+    "dark": "for a dark background",
+    "light": "for a light background",
+    "none": "no colours, as with NO_COLOR",
+}
 _CLIPBOARDS = (
     ("SSH_CONNECTION", ()),  # the clipboard of the other machine is not the person's: only the terminal reaches theirs
     ("WAYLAND_DISPLAY", ("wl-copy",)),
@@ -515,6 +533,7 @@ _COMMANDS = {
     "context": _Command("show what fills the model's context", _context, is_quiet=True),
     "diff": _Command("show changes to files since the last commit", _diff, is_quiet=True),
     "copy": _Command("copy the last answer to the clipboard", _copy, is_quiet=True),
+    "theme": _Command("choose colours for a dark or a light background, or none", _theme, is_quiet=True),
     "thinking": _Command("show what the model thinks, or stop showing it", _thinking, is_quiet=True),
     "agents": _Command("list subagents", _agents, is_quiet=True),
     "init": _Command("have the model write AGENTS.md, or complete it", _init),
