@@ -83,7 +83,7 @@ async def test_an_action_that_is_a_tool_of_the_agent_has_that_tools_contract_and
 
     assert (fit.decision, fit.rule, fit.effect) == ("ask", "default for keyed", "keyed")
     assert (unfit.decision, unfit.rule) == ("deny", "invalid_arguments")
-    assert "`n`: expected integer" in unfit.reason
+    assert "`n` must be integer" in unfit.reason
     assert (unfit.scope, unfit.by) == ("runtime", "runtime")
     assert ran.runs == 0
 

@@ -499,15 +499,15 @@ def schema(required=("n",), **properties):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("{}", "`n` is missing: required."),
-        ('{"n": null}', "`n`: expected integer 1..12; got null."),
-        ('{"n": true}', "`n`: expected integer 1..12; got true."),
-        ('{"n": "many"}', '`n`: expected integer 1..12; got "many".'),
-        ('{"n": 1, "m": 2}', "`m`: no such property (known: n)."),
-        ('{"n": 13, "m": 2}', "(and 1 more)."),
+        ("{}", '`n` is missing. The arguments must have this form: {"n": <integer 1..12>}'),
+        ('{"n": null}', '`n` must be integer 1..12, not null. The arguments must have this form: {"n": <integer 1..12>}'),
+        ('{"n": true}', '`n` must be integer 1..12, not true. The arguments must have this form: {"n": <integer 1..12>}'),
+        ('{"n": "many"}', '`n` must be integer 1..12, not "many". The arguments must have this form: {"n": <integer 1..12>}'),
+        ('{"n": 1, "m": 2}', '`m` is not a parameter: leave it out. The arguments must have this form: {"n": 1}'),
+        ('{"n": 13, "m": 2}', 'leave it out. The arguments must have this form: {"n": <integer 1..12>}'),
     ],
 )  # fmt: skip
-async def test_the_first_violation_is_told_in_a_sentence_in_the_models_own_notation(arguments, sentence):
+async def test_what_does_not_fit_is_told_with_the_form_that_is_wanted_and_the_models_own_values(arguments, sentence):
     recorder = Recorder()
     strict = act(recorder, parameters=schema(n={"type": "integer", "minimum": 1, "maximum": 12}))
     run = await run_calls(call("act", arguments=arguments), tools=[strict])

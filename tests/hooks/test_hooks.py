@@ -118,7 +118,7 @@ async def test_the_model_reads_who_changed_its_arguments_to_invalid_ones(who):
 
     assert (statuses(result), recorder.runs) == (["invalid_arguments"], 0)
     assert content(result)["message"].startswith(
-        f"A {who} changed the arguments of this call, and it did not run. The arguments are invalid: `n`: "
+        f"A {who} changed the arguments of this call, and it did not run. The arguments are invalid: `n` must be "
     )
     assert content(result)["details"][0]["value"] == 99
 

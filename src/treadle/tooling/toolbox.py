@@ -170,7 +170,8 @@ class Contracts:
         if violations := schema.violations(arguments):
             read = None if strict or tool.strict else _validation().unquoted(arguments, schema)
             if read is None:
-                raise InvalidArguments(_sentence(violations), violations)
+                words = _validation().correction(arguments, violations, tool.parameters)
+                raise InvalidArguments(words, violations)
             arguments, is_converted = read, True
         filled = schema.with_defaults(arguments, nested=tool.convert is None)  # a Python type has its own defaults
         return Completed(arguments=filled, is_converted=is_converted)
@@ -397,11 +398,6 @@ def spec_of(tool: Tool, *, has_hints: bool) -> ToolSpec:
         shown = "\n".join(msgspec.json.encode(example.arguments).decode() for example in tool.recorded)
         description = f"{description}\n\nExamples of arguments:\n{shown}"
     return ToolSpec(name=tool.name, description=description, parameters=tool.parameters)
-
-
-def _sentence(violations: list[dict[str, Any]]) -> str:
-    more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
-    return f"{violation_text(violations[0], 'the arguments')}{more}."
 
 
 def violation_text(row: Mapping[str, Any], whole: str) -> str:
