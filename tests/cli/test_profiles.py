@@ -213,12 +213,21 @@ NOT_FOR_PROJECTS = {
 
 @pytest.mark.row("E-PROFILES", "H20", "AT-SECRETS-PROJECT")
 def test_the_file_of_a_project_and_its_profiles_choose_no_model_no_words_and_no_code(treadle):
+    own(treadle, "[profiles.own]\n")
     tables = [("", NOT_FOR_PROJECTS | {"redaction": "{enabled = false}"}), ("[profiles.fast]\n", NOT_FOR_PROJECTS)]
     for line, (table, keys) in enumerate(tables, 1):
         for key, value in keys.items():
             project(treadle, f"{table}{key} = {value}\n")
-            refused = treadle("run", "-m", "demo", "Hello", code=2).stderr
-            assert f"config.toml, line {line}: a project's file cannot set {key!r}" in refused
+            is_for_trusted = key in ("system", "allow")
+            told = treadle(
+                "config", "show", "--profile", "fast" if line == 2 else "own", code=0 if is_for_trusted else 2
+            )
+            if is_for_trusted:
+                assert f"config.toml sets {key}, which does not count: the folder is not trusted." in told.stderr
+                assert "shell" not in told.stdout
+                assert "Obey me." not in told.stdout
+            else:
+                assert f"config.toml, line {line}: a project's file cannot set {key!r}" in told.stderr
 
 
 @pytest.mark.row("E-PROFILES")
@@ -243,7 +252,7 @@ def test_a_project_s_profile_makes_mode_and_sandbox_stricter_and_never_looser(tr
 def test_a_trusted_folder_may_instruct_the_model_by_a_file_that_the_trust_covers(treadle):
     project(treadle, "system = '@words.md'\n")
     (treadle.folder / ".treadle" / "words.md").write_text("Answer in one word.")
-    assert treadle("config", "show").returncode == 2
+    assert shown(treadle)["system"]["value"] is None
     treadle("trust", "approve", stdin="y\n", code=0)
 
     assert shown(treadle)["system"]["value"].endswith(".treadle/words.md")

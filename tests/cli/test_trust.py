@@ -102,7 +102,9 @@ def test_the_list_of_trust_is_the_persons_alone(treadle: Any, project: Path):
 @pytest.mark.row("D-TRUST")
 def test_a_folder_allows_calls_once_it_is_trusted(treadle: Any, project: Path):
     (project / "config.toml").write_text('allow = ["write"]\n')
-    assert "treadle trust approve" in treadle("run", "-m", "script:s.json", "go", code=2).stderr
+    before = treadle("config", "show", "--json", code=0)
+    assert json.loads(before.stdout)["allow"]["value"] == []
+    assert "run: treadle trust approve" in before.stderr
 
     treadle("trust", "approve", code=0)
     assert treadle.json("config", "show", "--json", code=0)["allow"]["value"] == ["write"]
@@ -166,20 +168,15 @@ def test_a_person_is_told_which_files_of_a_trusted_folder_have_changed(treadle: 
     (project / "deny.py").write_text("import sys; sys.exit(2)  # changed\n")
     (treadle.folder / "AGENTS.md").write_text("Be long.\n")
 
-    refused = treadle("run", "-m", "script:s.json", "go", code=2).stderr
-    assert refused.startswith(f"treadle: The folder {treadle.folder} has changed since you trusted it {CHANGED}")
-    assert "cannot set 'allow'" in refused
-
-    (project / "config.toml").unlink()
     words = run(treadle)[1]
-    assert f"has changed since you trusted it {CHANGED}" in words.replace(", gone .treadle/config.toml", "")
+    assert f"the folder {treadle.folder} has changed since you trusted it {CHANGED}" in words
+    assert "its hooks, allow rules and configured instructions are ignored" in words
     assert "have changed since you approved them (changed AGENTS.md)" in words
     assert words.count(f"run: treadle trust approve {treadle.folder}") == 2
     assert treadle.json("trust", "--json", code=0)[0]["changes"] == [
         "changed .treadle/deny.py",
         "changed AGENTS.md",
         "new .treadle/more",
-        "gone .treadle/config.toml",
         "gone .treadle/old",
     ]
     assert "            new .treadle/more" in treadle("trust", code=0).stdout.splitlines()
@@ -354,5 +351,5 @@ def test_a_file_that_is_a_link_is_named_as_one_with_what_to_do(treadle: Any, pro
 
     refused = f"{project / 'config.toml'} is a link, which may lead elsewhere later, so it cannot be trusted. Put the file itself in its place."
     assert refused in treadle("trust", "approve", code=2).stderr
-    told = treadle("run", "-m", "script:s.json", "go", code=2).stderr
-    assert f"{refused} Its hooks and allow rules are ignored. Until then: " in told
+    told = treadle("run", "-m", "script:s.json", "go", code=0).stderr
+    assert f"{refused} Its hooks and allow rules are ignored." in told

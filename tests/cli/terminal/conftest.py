@@ -70,12 +70,16 @@ class Person:
         self.raw = ""
         self.prompt = ""
         """What comes before the line where one types."""
+        self.knows_folder = True
+        """Whether the person has answered what is asked at the first conversation in a folder."""
         self._resize(columns, rows)
 
     def _resize(self, columns: int, rows: int) -> None:
         self.columns, self.rows = columns, rows
 
     def start(self, *arguments: str, **variables: str) -> "Person":
+        if self.knows_folder and arguments[:1] in ((), ("chat",)):
+            self._answer_about_folder()
         environment = {
             **{name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ},
             **{name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")},
@@ -93,6 +97,12 @@ class Person:
             arguments, folder=self.folder, environment=environment, rows=self.rows, columns=self.columns
         )
         return self
+
+    def _answer_about_folder(self) -> None:
+        self.home.mkdir(mode=0o700, exist_ok=True)
+        folders = self.home / "folders.json"
+        folders.write_text(json.dumps({os.path.realpath(self.folder): {"mode": "ask"}}))
+        folders.chmod(0o600)
 
     def talk(self, *turns: dict[str, Any], flags: Sequence[str] = (), say: str = "", **variables: str) -> None:
         """Begin a conversation with a model that has a script, and say something."""

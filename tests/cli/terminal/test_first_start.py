@@ -2,7 +2,7 @@
 
 import pytest
 
-from conftest import Person
+from conftest import Person, turn
 from treadle.testing import MockProvider, text
 
 KEY = "sk-entered-0123456789abcdef"
@@ -68,9 +68,48 @@ def test_a_person_who_leaves_the_choice_leaves_the_program_and_nothing_is_kept(p
 
 @pytest.mark.parametrize("mode", [0o644, 0o640])
 def test_a_file_of_keys_that_others_can_read_is_not_used(person: Person, mode: int) -> None:
-    person.home.mkdir()
+    person.home.mkdir(exist_ok=True)
     (person.home / "keys.json").write_text(f'{{"openai": "{KEY}"}}')
     (person.home / "keys.json").chmod(mode)
     said = person.elsewhere("run", "-m", "openai:gpt-5", "Hi", code=2)
     assert "holds keys and can be read by others. Run: chmod 600" in said
     assert KEY not in said
+
+
+def test_a_new_folder_is_asked_about_once_and_the_mode_that_is_chosen_holds(person: Person) -> None:
+    person.knows_folder = False
+    person.start("chat", *person.script(turn("Hello.")))
+    person.see("You are new in this folder.", "Ask before edits and commands")
+    person.press("2")
+    person.see("/help lists", "auto")
+    person.leave()
+    person.start("chat", *person.script(turn("Hello.")))
+    person.see("/help lists", "auto", without="You are new")
+    person.leave()
+
+
+@pytest.mark.parametrize("answer", ["1", "2"])
+def test_what_a_folder_brings_is_shown_and_counts_only_where_the_person_trusts_it(person: Person, answer: str) -> None:
+    person.knows_folder = False
+    (person.folder / "AGENTS.md").write_text("Answer in French.\n")
+    (person.folder / ".treadle").mkdir()
+    (person.folder / ".treadle" / "config.toml").write_text('allow = ["shell(make:*)"]\n')
+    person.start("chat", *person.script(turn("Salut.")))
+    person.see("This folder brings .treadle/config.toml, AGENTS.md. Do you trust it?", "Show what it brings first")
+    person.press("4")
+    person.see("Answer in French.", 'allow = ["shell(make:*)"]', "Do you trust it?")
+    person.press(answer)
+    person.see("/help lists")
+    person.say("/permissions")
+    seen = person.see("allowed in this session")
+    assert ("shell(make:*)" in seen.partition("/permissions")[2]) is (answer == "2")
+    person.leave()
+    state = person.elsewhere("config", "show", "--json")
+    assert ("folder, approved" in state) is (answer == "2")
+
+
+def test_a_person_who_named_a_mode_is_not_asked_for_it(person: Person) -> None:
+    person.knows_folder = False
+    person.start("chat", *person.script(turn("Hello.")), "--mode", "plan")
+    person.see("/help lists", "plan", without="You are new")
+    person.leave()

@@ -153,6 +153,8 @@ class Layer(Profile, frozen=True, kw_only=True):
     """A project's layer may tighten what holds without it, and loosen nothing."""
     is_profile: bool = False
     """Whether it is a profile that was asked for, not a whole file."""
+    untrusted: tuple[str, ...] = ()
+    """What a project's file says and does not count, because nobody has trusted its folder: names of keys."""
     sandbox_read: tuple[str, ...] = ()
     """Private places that confined commands may read, by whole paths: see [sandbox]."""
     sandbox_hide: tuple[str, ...] = ()
@@ -281,12 +283,12 @@ def read_layer(path: Path, owner: Owner, *, trusted: bytes | None = None) -> Lay
         ) from exc
     page = _Page(path, text)
     page.check_names(values, _RULE_KEYS if owner == "managed" else KEYS, ())
+    untrusted: tuple[str, ...] = ()
     if owner == "project":
-        _refuse_for_project(page, values, is_trusted=is_trusted)
-        for name, profile in page.table(values, "profiles", ()).items():
-            _refuse_for_project(page, profile, ("profiles", name), is_trusted=is_trusted)
+        values, untrusted = _of_project(page, values, is_trusted=is_trusted)
     values, readable, hidden = _sandbox(page, values, owner)
-    return msgspec.structs.replace(_layer(page, values, owner), sandbox_read=readable, sandbox_hide=hidden)
+    layer = _layer(page, values, owner)
+    return msgspec.structs.replace(layer, sandbox_read=readable, sandbox_hide=hidden, untrusted=untrusted)
 
 
 def _sandbox(
@@ -334,15 +336,29 @@ def _text_of(path: Path, content: bytes) -> str:
         raise UsageError(f"The configuration {path} is not UTF-8 text (byte {exc.start}): save it as UTF-8.") from exc
 
 
-def _refuse_for_project(page: _Page, values: Any, where: tuple[str, ...] = (), *, is_trusted: bool) -> None:
+def _of_project(page: _Page, values: Mapping[str, Any], *, is_trusted: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what a project's file may say, in its profiles too, and the names of what counts only once its folder is trusted."""
+    kept, untrusted = _allowed_of_project(page, values, (), is_trusted=is_trusted)
+    profiles = page.table(values, "profiles", ())
+    for name, profile in profiles.items():
+        if isinstance(profile, dict):
+            profiles[name], more = _allowed_of_project(page, profile, ("profiles", name), is_trusted=is_trusted)
+            untrusted |= more
+    return kept, tuple(untrusted)
+
+
+def _allowed_of_project(
+    page: _Page, values: Mapping[str, Any], where: tuple[str, ...], *, is_trusted: bool
+) -> tuple[dict[str, Any], dict[str, None]]:
     for name, reason in _NOT_FOR_PROJECTS.items():
-        if isinstance(values, dict) and name in values and not (is_trusted and name in _FOR_TRUSTED):
-            way = ", or trust the folder: treadle trust approve" if name in _FOR_TRUSTED else ""
+        if name in values and name not in _FOR_TRUSTED:
             page.fail(
-                f"a project's file cannot set {name!r}: {reason}. Set it with an option or in your own file{way}.",
+                f"a project's file cannot set {name!r}: {reason}. Set it with an option or in your own file.",
                 where,
                 name,
             )
+    untrusted = {} if is_trusted else dict.fromkeys(name for name in values if name in _FOR_TRUSTED)
+    return {name: value for name, value in values.items() if name not in untrusted}, untrusted
 
 
 def _layer(page: _Page, values: Mapping[str, Any], owner: Owner) -> Layer:

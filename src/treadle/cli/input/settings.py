@@ -180,7 +180,13 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
     root = _root(options.folder or ".")
     notes: list[str] = []
     trusted = Held() if options.is_bare else _held(root, environment, notes)
-    layers = _read_layers(options, root, environment, trusted, notes)
+    layers = _layers(options, root, environment, trusted)
+    if not notes:  # else it has been said
+        notes += [
+            f"{layer.origin} sets {' and '.join(layer.untrusted)}, which does not count: the folder is not trusted. Review it, then run: treadle trust approve {shlex.quote(os.path.realpath(root))}"
+            for layer in layers
+            if layer.untrusted
+        ]
     check_profile(options.profile, layers)
     is_remembered = "profile" in options.remembered
     project = next((layer for layer in layers if layer.owner == "project"), None)
@@ -326,19 +332,6 @@ def _layers(options: Options, root: Path, environment: Mapping[str, str], truste
             if _is_there(path) or trusted.has(path)
         ),
     ]
-
-
-def _read_layers(
-    options: Options, root: Path, environment: Mapping[str, str], trusted: Held, notes: Sequence[str]
-) -> list[Layer]:
-    """Read the files. Where the project's may not say what it says, because it is not trusted any more, that is told too."""
-    try:
-        return _layers(options, root, environment, trusted)
-    except UsageError as error:
-        if not notes or str(project_config(root)) not in str(error):
-            raise
-        told = " ".join(notes).rstrip(".")
-        raise UsageError(f"{told[:1].upper()}{told[1:]}. Until then: {error}") from error
 
 
 def _held(root: Path, environment: Mapping[str, str], notes: list[str]) -> Held:

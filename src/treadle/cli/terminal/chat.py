@@ -36,7 +36,7 @@ from treadle.cli.guidance import Attached, commands_of, guidance_of, mentioned, 
 from treadle.cli.input.commands import ChatOptions
 from treadle.cli.input.places import rules_file
 from treadle.cli.input.rules import save_rule
-from treadle.cli.input.settings import Settings
+from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.origins import check_agent, check_tools, origin_of, other_folder
 from treadle.cli.output.progress import Notifier
 from treadle.cli.output.terminal import Terminal
@@ -62,7 +62,13 @@ from treadle.cli.terminal.faces import (
 )
 from treadle.cli.terminal.prompts import run_line
 from treadle.cli.terminal.slash import carry_out, must_wait
-from treadle.cli.terminal.starting import chosen_model, with_only_key
+from treadle.cli.terminal.starting import (
+    ask_about_folder,
+    chosen_model,
+    is_new_folder,
+    with_answered_mode,
+    with_only_key,
+)
 from treadle.cli.tool_sources import found_subagents, load_tools
 from treadle.events import AnyEvent, MessageAdded, ModelFinished, RunFinished, RunPaused, ToolFinished, ToolsetFailed
 from treadle.ports import Journal
@@ -817,7 +823,6 @@ async def talk(
     Raises:
         TreadleError: The session, the model, its key or a tool is wrong; nothing was asked then.
     """
-    settings, says = with_only_key(settings)
 
     async def begun(settings: Settings) -> Chat:
         chat = Chat(face, journal, settings=settings, options=options, terminal=terminal, examine=examine)
@@ -825,10 +830,15 @@ async def talk(
         await chat.open(session_id)
         return chat
 
-    chat = None if settings.model is None else await begun(settings)
+    asks_about_folder = session_id is None and is_new_folder(settings)
+    settings, says = with_only_key(with_answered_mode(settings))
+    chat = None if settings.model is None or asks_about_folder else await begun(settings)
     async with face.opened():
         if chat is None:
-            model = await chosen_model(face, settings)
+            if asks_about_folder:
+                await ask_about_folder(face, settings)
+                settings, _ = with_only_key(with_answered_mode(settings_of(options)))
+            model = settings.model or await chosen_model(face, settings)
             if model is None:
                 return 0
             chat = await begun(msgspec.structs.replace(settings, model=model))

@@ -1,20 +1,25 @@
-"""Starting: what a person is asked before their first conversation: which model answers. Runs no task."""
+"""Starting: what a person is asked before their first conversation, and before the first in a folder: which model answers, and how much is trusted. Runs no task."""
 
 import asyncio
 import os
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from treadle import Agent, Budget, TreadleError, local_servers, resolve_model
+from treadle.cli.exits import UsageError
+from treadle.cli.guidance import guidance_in
 from treadle.cli.input.keys import VENDORS, KeyVendor, save_key
 from treadle.cli.input.places import shown_address, user_config
 from treadle.cli.input.saving import save_value
 from treadle.cli.input.settings import Settings
+from treadle.cli.input.trust import brought_by, read_own, trusted_folders, with_trust, write_own
 from treadle.cli.output.text import for_terminal, one_line
 from treadle.cli.terminal.faces import Face, Option
 
-__all__ = ["chosen_model", "with_only_key"]
+__all__ = ["ask_about_folder", "chosen_model", "is_new_folder", "with_answered_mode", "with_only_key"]
 
 _MOST_OF_A_SERVER = 4
 """Models of one server that are offered."""
@@ -115,3 +120,109 @@ async def _fault(name: str, key: str | None, settings: Settings) -> str:
     except TreadleError as exc:
         return for_terminal(one_line(str(exc), 500))
     return "" if result.completed else for_terminal(one_line(result.message, 500))
+
+
+# --- The folder: whether what comes with it counts, and the mode of its conversations. Asked once.
+
+FolderMode: TypeAlias = Literal["ask", "auto"]
+_ASKS = "ask before edits and commands"
+_RUNS = "let edits and confined commands run (mode auto)"
+_MOST_NAMED = 4
+
+
+class _Folder(msgspec.Struct):
+    """What a person has answered about a folder."""
+
+    mode: FolderMode
+
+
+def with_answered_mode(settings: Settings) -> Settings:
+    """Return the settings with the mode that the person chose for the folder, where nothing else names one."""
+    answered = _answered().get(os.path.realpath(settings.root))
+    if answered is None or settings.origins["mode"] != "default":
+        return settings
+    return msgspec.structs.replace(
+        settings, mode=answered.mode, origins={**settings.origins, "mode": str(_place_of_answers())}
+    )
+
+
+def is_new_folder(settings: Settings) -> bool:
+    """Whether there is something to ask about the folder, and nobody has been asked."""
+    if os.path.realpath(settings.root) in _answered():
+        return False
+    return settings.origins["mode"] == "default" or _brings(settings)
+
+
+async def ask_about_folder(face: Face, settings: Settings) -> None:
+    """Ask whether what comes with the folder counts, and how much runs without a question; keep the answer.
+
+    Without an answer nothing is trusted, and the next conversation asks again.
+
+    Raises:
+        UsageError: The answer cannot be kept.
+    """
+    chooses_mode = settings.origins["mode"] == "default"
+    if not _brings(settings):
+        modes: tuple[FolderMode, ...] = ("ask", "auto")
+        options = [Option(one[:1].upper() + one[1:]) for one in (_ASKS, _RUNS)]
+        place = await face.choose("You are new in this folder. How shall Treadle work here?", options)
+        if place is not None:
+            _keep(settings, modes[place])
+        return
+    brought = brought_by(settings.root)
+    guidance = guidance_in(brought.folder)
+    names = [*brought.files, *guidance.digests]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    title = f"This folder brings {one_line(', '.join(names[:_MOST_NAMED]), 200)}{more}. Do you trust it?"
+    answers: list[tuple[Option, bool, FolderMode]] = [
+        (Option("No", "its rules and hooks do not count, its instructions are information"), False, "ask"),
+        (Option("Yes", f"and {_ASKS}" if chooses_mode else "its rules, hooks and instructions count"), True, "ask"),
+    ]
+    if chooses_mode:
+        answers.append((Option("Yes", f"and {_RUNS}"), True, "auto"))
+    show = Option("Show what it brings first")
+    while (place := await face.choose(title, [*(one for one, _, _ in answers), show])) == len(answers):
+        for name, content in zip(brought.files, brought.contents, strict=True):
+            face.quote(f"--- {name}\n{content.decode('utf-8', 'replace')}")
+        for told in (guidance.instructions.text, *(f"{one.description}\n\n{one.text}" for one in guidance.brought)):
+            if told:
+                face.quote(told)
+    if place is None:
+        return
+    _, is_trusted, mode = answers[place]
+    if is_trusted:  # as it was shown: what has changed meanwhile is not trusted
+        with_trust(brought, os.environ, guidance=guidance.digest, guides=guidance.digests)
+        guidance_in.cache_clear()
+    _keep(settings, mode)
+
+
+def _brings(settings: Settings) -> bool:
+    """Whether the folder brings files that nobody has decided on. One that cannot be trusted is reported by a note."""
+    if settings.is_bare:
+        return False
+    real = os.path.realpath(settings.root)
+    try:
+        return real not in trusted_folders(os.environ) and bool(
+            brought_by(settings.root).digest or guidance_in(real).digest
+        )
+    except UsageError:
+        return False
+
+
+def _place_of_answers() -> Path:
+    return user_config(os.environ).with_name("folders.json")
+
+
+def _answered() -> dict[str, _Folder]:
+    place = _place_of_answers()
+    if (content := read_own(place)) is None:
+        return {}
+    try:
+        return msgspec.json.decode(content, type=dict[str, _Folder])
+    except msgspec.MsgspecError as exc:
+        raise UsageError(f"{place} is damaged: {exc}. Move it away: you are asked about your folders again.") from exc
+
+
+def _keep(settings: Settings, mode: FolderMode) -> None:
+    known = {**_answered(), os.path.realpath(settings.root): _Folder(mode=mode)}
+    write_own(_place_of_answers(), msgspec.json.encode(known))
