@@ -304,7 +304,8 @@ def test_a_call_is_shown_as_one_writes_it(arguments, shown):
 
 
 def test_models_are_found_by_a_part_of_their_name_and_an_unknown_one_is_no_empty_list(treadle):
-    found = treadle("models", "gpt-5-mini", code=0).stdout.splitlines()
+    heads, *found = treadle("models", "gpt-5-mini", code=0).stdout.splitlines()
+    assert heads.split() == ["model", "window", "output", "$", "in", "$", "out", "inputs"]
     assert any(line.startswith("openai:gpt-5-mini ") for line in found)
     assert all("gpt-5-mini" in line for line in found)
     asked = treadle("models", "vllm", code=0)

@@ -20,12 +20,36 @@ def models(options: ModelsOptions, terminal: Terminal) -> int:
     if options.as_json:
         terminal.data([_described(name, facts) for name, facts in rows.items()])
         return 0
-    for name, facts in rows.items():
-        terminal.line(
-            f"{shown_name(name):<36} window {_tokens(facts.window):>9}  output {_tokens(facts.output):>7}  "
-            f"{_price(facts):<24} {', '.join(_inputs(facts)) or '-'}"
-        )
+    if rows:
+        _show(rows, terminal)
     return 0
+
+
+_COLUMNS = ("model", "window", "output", "$ in", "$ out", "inputs")
+
+
+def _show(rows: Mapping[str, ModelFacts], terminal: Terminal) -> None:
+    """Show a table: tokens, and prices per million tokens."""
+    lines = [_COLUMNS, *(_row(name, facts) for name, facts in rows.items())]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
+    for line in lines:
+        name, *numbers, inputs = (
+            text.rjust(width) if 0 < column < len(_COLUMNS) - 1 else text.ljust(width)
+            for column, (text, width) in enumerate(zip(line, widths, strict=True))
+        )
+        terminal.line("  ".join([name, *numbers, inputs]).rstrip())
+
+
+def _row(name: str, facts: ModelFacts) -> tuple[str, ...]:
+    price = facts.price
+    asked = (str(price.input), str(price.output)) if isinstance(price, Price) else ("-", "-")
+    return (
+        shown_name(name),
+        _tokens(facts.window),
+        _tokens(facts.output),
+        *asked,
+        ", ".join(_inputs(facts)) or "-",
+    )
 
 
 def _offered(options: ModelsOptions) -> Mapping[str, ModelFacts]:
@@ -96,8 +120,3 @@ def _inputs(facts: ModelFacts) -> list[str]:
 
 def _tokens(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
-
-
-def _price(facts: ModelFacts) -> str:
-    price = facts.price
-    return f"$ {price.input} in, {price.output} out" if isinstance(price, Price) else "price -"
