@@ -301,7 +301,12 @@ async def test_it_asks_unless_its_host_is_allowed(site: Any):
         model = ScriptedModel([call("fetch", url=f"{site.base}/page"), text("ok")])
         return Agent(model, tools=[fetch_tool(allowed_networks=LOOPBACK)], policy=policy)
 
-    assert (await agent(None).run("go")).reason == "approval_required"
+    (asked,) = (await agent(None).run("go")).approvals
+    assert (asked.action, asked.target, asked.rules) == (
+        "Read a page of the web",
+        "127.0.0.1",
+        ("fetch(host=127.0.0.1)",),
+    )
     assert (await agent(allow("fetch(host=example.com)", "fetch(example.org)")).run("go")).reason == "approval_required"
     for rule in ("fetch(host=127.0.0.1)", "fetch(127.0.0.1)", "WebFetch(domain:127.0.0.1)"):
         allowed = await agent(allow(rule)).run("go")

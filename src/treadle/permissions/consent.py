@@ -203,8 +203,13 @@ def _subjects(call: CheckedCall) -> dict[str, Subject]:
 
 
 def _path_rules(call: CheckedCall) -> list[str]:
-    """Return a rule on the one thing that a call names. A call that names nothing, or several things, has none."""
+    """Return a rule on the one thing that a call names. A call that names nothing, or several things, has none.
+
+    Of a page of the web it is the host: people trust hosts, and the next page has another address.
+    """
     subjects = _subjects(call)
+    if subjects.keys() == {"host", "url"}:
+        subjects = {"host": subjects["host"]}
     if len(subjects) != 1:
         return []
     ((key, subject),) = subjects.items()

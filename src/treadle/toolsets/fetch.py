@@ -18,7 +18,7 @@ import msgspec
 from treadle.concurrency import Threads
 from treadle.errors import ConfigurationError, InvalidArguments, Rejected, Transient, shown
 from treadle.fields import checked
-from treadle.tools import JsonObject, Subject, Tool, ToolContext
+from treadle.tools import JsonObject, Review, Subject, Tool, ToolContext
 from treadle.tools.protected import canonical_host
 from treadle.tools.tool import closed_schema
 
@@ -297,6 +297,7 @@ def fetch_tool(*, allowed_networks: Sequence[str] = (), timeout: float = _SECOND
         permission="ask",
         timeout=timeout + 5,
         run=partial(_fetch, limits),
+        review=_review,
         subjects=_subjects,
         validate=_check,
         examples=({"url": "https://example.com/guide"},),
@@ -306,6 +307,10 @@ def fetch_tool(*, allowed_networks: Sequence[str] = (), timeout: float = _SECOND
 def _subjects(arguments: JsonObject) -> dict[str, Subject]:
     target = target_of(arguments["url"])
     return {"host": Subject(names=(target.host,)), "url": Subject(names=(target.url,))}
+
+
+def _review(arguments: JsonObject, _: JsonObject) -> Review:
+    return Review(action="Read a page of the web", target=target_of(arguments["url"]).host)
 
 
 def _check(arguments: JsonObject) -> None:
