@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 
 from treadle import local_servers
-from treadle.cli.commands.doctor import find_models
+from treadle.cli.model_servers import find_models
 
 
 @contextmanager

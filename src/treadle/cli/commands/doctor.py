@@ -12,12 +12,11 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-import aiohttp
 import msgspec
 
 from treadle import (
@@ -35,12 +34,13 @@ from treadle import (
 from treadle.cli.input.commands import DoctorOptions
 from treadle.cli.input.places import journal_file, shown_address
 from treadle.cli.input.settings import Settings, settings_of
+from treadle.cli.model_servers import find_models
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import for_terminal, one_line
 from treadle.cli.running import unmatched_in
 from treadle.cli.sessions import opened
 
-__all__ = ["doctor", "find_models"]
+__all__ = ["doctor"]
 
 _KEYS = (
     *("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"),
@@ -193,55 +193,6 @@ def _keys(*, is_chosen: bool) -> Check:
         return Check(name="keys", level="ok", message="none is set, and the model needs none of them")
     text = f"no API key is set: a vendor's model needs one, such as {_KEYS[0]}; a local server and `demo` need none"
     return Check(name="keys", level="warn", message=text)
-
-
-# --- Which model servers answer on this machine, and what they serve. Asks for lists only; uses no model.
-
-_SECONDS = 0.5
-"""For the whole answer: a server on this machine answers at once, or is not one."""
-_MAX_BYTES = 1_000_000
-
-
-class _Model(msgspec.Struct):
-    id: str
-
-
-class _Listing(msgspec.Struct):
-    """What `GET /models` answers in the dialect of Chat Completions."""
-
-    data: list[_Model] | None
-    """Null where there is no model yet."""
-
-
-async def find_models(servers: Mapping[str, str]) -> dict[str, Sequence[str]]:
-    """Return the models of each server that answers, by the server's name.
-
-    Args:
-        servers: The base URL of each.
-    """
-    timeout = aiohttp.ClientTimeout(total=_SECONDS)
-    async with aiohttp.ClientSession(timeout=timeout) as http:
-        answers = await asyncio.gather(*(_models_of(address, http) for address in servers.values()))
-    return {name: models for name, models in zip(servers, answers, strict=True) if models is not None}
-
-
-async def _models_of(address: str, http: aiohttp.ClientSession) -> Sequence[str] | None:
-    """Return the names of a server's models; None for a server that does not answer, or is of another kind."""
-    try:
-        async with http.get(f"{address.rstrip('/')}/models", allow_redirects=False) as response:
-            body = await _read_body(response.content) if response.status == 200 else b""
-        listing = msgspec.json.decode(body, type=_Listing)
-    except (aiohttp.ClientError, OSError, ValueError, RecursionError):  # no URL, no answer in time, no such listing
-        return None
-    return [model.id for model in listing.data or ()]
-
-
-async def _read_body(content: aiohttp.StreamReader) -> bytes:
-    """Return a body; of one that is too large, a beginning, which is not a listing."""
-    body = b""
-    while len(body) <= _MAX_BYTES and (chunk := await content.readany()):
-        body += chunk
-    return body
 
 
 def _local_servers(*, is_needed: bool) -> Iterator[Check]:

@@ -97,7 +97,7 @@ async def _ways(environment: Mapping[str, str]) -> list[_Way]:
 
 async def _local() -> list[_Way]:
     """Return the models that servers on this machine serve."""
-    from treadle.cli.commands.doctor import find_models  # noqa: PLC0415 - loads aiohttp, which other starts do without
+    from treadle.cli.model_servers import find_models  # noqa: PLC0415 - loads aiohttp, which other starts do without
 
     servers = local_servers()
     return [
