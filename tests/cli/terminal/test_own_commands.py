@@ -42,7 +42,7 @@ def test_a_command_of_the_project_is_sent_with_its_arguments_and_runs_shell_once
     (before,) = told(person, '/fix 12 "the parser"')
     assert before.startswith('Fix issue 12 of the parser.\nEverything said: 12 "the parser".\n!printf')
     assert not (person.folder / "ran").exists()
-    assert "you have not approved" in person.look()
+    assert "you have not approved it, and its shell commands are not run" in " ".join(person.look().split())
 
     person.elsewhere("trust", "approve")
     (after,) = told(person, "/fix 12;touch${IFS}bad")

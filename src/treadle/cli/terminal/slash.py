@@ -134,9 +134,10 @@ async def _send(command: OwnCommand, chat: Conversation, rest: str) -> None:
     text, left = await filled_in(command, rest, chat.settings.root)
     if not text:
         raise UsageError(f"{command.path} is empty: there is nothing to send.")
-    if left:
+    if not command.is_approved:
+        ran = ", and its shell commands are not run" if left else ""
         chat.face.tell(
-            f"note: you have not approved {one_line(command.path, 200)}: its shell commands were not run. To review and approve it: treadle trust approve"
+            f"note: {one_line(command.path, 200)} came with the folder, and you have not approved it{ran}. To review and approve it: treadle trust approve"
         )
     await chat.give(text)
 
