@@ -908,7 +908,9 @@ def matching(typed: str, paths: Sequence[str]) -> list[str]:
     literal = [(_rank(wanted, path.casefold()), path) for path in paths if wanted in path.casefold()]
     if literal or not wanted:
         return [path for rank, path in sorted(literal) if wanted or rank[0] == 0]
-    letters = re.compile(".*?".join(map(re.escape, wanted.replace(" ", ""))))
+    # Each letter is looked for up to its next place: the time grows with the path, whatever was typed.
+    first, *others = map(re.escape, wanted.replace(" ", "") or " ")
+    letters = re.compile(first + "".join(f"[^{one}]*{one}" for one in others))
     found = [(one.end() - one.start(), len(path), path) for path in paths if (one := letters.search(path.casefold()))]
     return [path for *_, path in sorted(found)]
 
