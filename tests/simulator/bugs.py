@@ -130,7 +130,7 @@ BUGS = (
     Bug(
         "toolsets stay open",
         "engine/offering.py",
-        "        if self._sources:\n            await asyncio.gather(*(self._close",
+        "        if self._opened is None:\n            await asyncio.gather(*(self._close",
         "        if False:\n            await asyncio.gather(*(self._close",
     ),
     Bug(

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from conftest import Person, turn
+from treadle.testing import MockProvider, Turn
 
 RAW = Path(__file__).parents[2] / "toolsets/mcp_raw_server.py"
 
@@ -53,14 +54,27 @@ def test_mcp_says_the_state_of_each_server(person: Person):
     person.see("raw open", "dumb opening")
 
 
-def test_a_server_that_does_not_start_holds_no_message_and_esc_answers_at_once(person: Person):
+def test_a_server_that_does_not_start_is_named_and_holds_no_message_and_esc_answers_at_once(person: Person):
     add(person, "mute")
-    person.talk(turn("First answer."), turn(wait={}), turn("Never."), flags=["--allow", "wait", *person.tools()])
+    turns = [Turn(text="First answer."), Turn(text="Never.", gate="g")]
+    with MockProvider(turns).in_thread() as provider:
+        person.talk_to(provider, say="Go")
+        person.see("First answer.")
+        person.say("Wait")
+        person.see("starting raw")
+        person.press("esc")
+        person.see("Interrupted.")
+        person.leave()
+
+
+def test_a_change_of_the_model_keeps_the_servers(person: Person):
+    add(person)
+    person.talk(turn("First answer."))
     person.say("Go")
     person.see("First answer.")
-    person.say("Wait")
-    person.wait_for_file("started")
-    person.press("esc")
-    person.see("Interrupted.")
-    person.release()
+    (person.folder / "other.json").write_text('[{"text": "Other answer."}]')
+    person.say("/model script:other.json")
+    person.say("Go on")
+    person.see("Other answer.")
+    assert len(starts(person)) == 1
     person.leave()
