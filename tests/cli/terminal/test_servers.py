@@ -74,6 +74,7 @@ def test_a_change_of_the_model_keeps_the_servers(person: Person):
     person.see("First answer.")
     (person.folder / "other.json").write_text('[{"text": "Other answer."}]')
     person.say("/model script:other.json")
+    person.see("The model is now script:other.json.")
     person.say("Go on")
     person.see("Other answer.")
     assert len(starts(person)) == 1
