@@ -396,6 +396,12 @@ def test_a_parameter_of_which_the_model_does_not_know_what_to_pass_is_reported(c
     ]
 
 
+def test_a_context_for_unit_tests_says_whose_session_it_is():
+    session = tool_context(metadata={"tenant": "acme", "plan": "gold"}).session
+
+    assert (session.tenant, session.metadata["plan"], session.phase) == ("acme", "gold", "running")
+
+
 async def test_a_context_for_unit_tests_answers_and_records():
     ctx = tool_context({1: "x"}, arguments={"a": 1}, attempt=2, inputs=["yes"], decisions={"delete": "deny"})
 

@@ -41,6 +41,7 @@ def tool_context(
     artifacts: Mapping[str, bytes] | None = None,
     result_chars: int | None = None,
     trace: Mapping[str, str] | None = None,
+    metadata: Mapping[str, Any] | None = None,  # Any: JSON
 ) -> "FakeToolContext[Deps]":
     """Make the `ctx` of a tool for its unit test.
 
@@ -69,6 +70,7 @@ def tool_context(
         artifacts: What `ctx.artifact` finds, by id.
         result_chars: How many characters of the result the model is shown.
         trace: The headers of the call's trace context; None for none.
+        metadata: The metadata of `ctx.session`, whose key `tenant` is `ctx.session.tenant`; None for none.
 
     Raises:
         ConfigurationError: The arguments are not a JSON object.
@@ -84,7 +86,9 @@ def tool_context(
         cancelled=cancelled,
         inputs=tuple(inputs),
         facts=facts or {},
-        session=SessionSnapshot(id="session", run_id="run", step=1, messages=tuple(messages)),
+        session=SessionSnapshot(
+            id="session", run_id="run", step=1, messages=tuple(messages), metadata=dict(metadata or {})
+        ),
         decisions=decisions or {},
         decision=decision or Decision(kind="allow", rule="test"),
         subjects=dict(subjects or {}),
