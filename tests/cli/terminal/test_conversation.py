@@ -235,10 +235,10 @@ def test_a_folder_that_vanishes_costs_no_message(person: Person) -> None:
 
 def test_shift_tab_goes_through_the_modes(person: Person) -> None:
     person.start("chat", *person.script(turn("Never.")))
-    person.see("· ask ·")
+    person.see(" ask ─")
     for mode in ("accept-edits", "auto", "plan", "ask"):
         person.press("shift-tab")
-        person.see(f"· {mode} ·")
+        person.see(f" {mode} ─")
 
 
 def test_ctrl_r_finds_what_was_entered_in_an_earlier_conversation(person: Person) -> None:
@@ -298,8 +298,11 @@ def test_a_picture_of_the_whole(person: Person) -> None:
         body = shown[shown.index("› Is b fine?") :]
         assert body[1] == "I look."
         assert body[2] == "● List ."
-        assert body[-3:-1] == ["- yes", "›"] or body[-4:-1] == ["It is *fine*:", "- yes", "›"]
-        assert body[-1].lstrip().startswith("script:script.json · ask · context")
+        took, top, line, bottom, status = body[-5:]
+        assert body[-6] == "- yes"
+        assert took.startswith("2 steps · ")
+        assert (line, set(bottom), top.strip("─")) == ("›", {"─"}, " ask ")
+        assert status.lstrip().startswith("script:script.json · context")
         assert all(len(line) <= 80 for line in shown)
     finally:
         person.process.close(0)

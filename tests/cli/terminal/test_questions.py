@@ -263,7 +263,7 @@ def test_shift_tab_at_a_question_about_an_edit_answers_it_and_the_next_ones(pers
     person.talk(*writes, turn("Written."), say="Write them")
     person.see("Shift+Tab: yes, and run edits in this folder unasked from now on")
     person.press("shift-tab")
-    person.see("The mode is now accept-edits.", "Written.", " · accept-edits · ")
+    person.see("The mode is now accept-edits.", "Written.", " accept-edits ─")
     assert [(person.folder / f"{name}.txt").read_text() for name in ("one", "two")] == ["new\n", "new\n"]
 
 

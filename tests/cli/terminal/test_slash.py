@@ -68,7 +68,7 @@ def test_sessions_are_listed_with_their_folder_where_it_is_another_one(chatting:
     chatting.say("/resume")
     chatting.see("Continue which session?", "First question", f"in {chatting.folder}"[:20])
     chatting.press("esc")
-    chatting.see("· ask ·", without="Continue which session?")
+    chatting.see(" ask ─", without="Continue which session?")
     chatting.leave()
     chatting.start("chat", *chatting.script(turn("Hello.")), "-c")
     chatting.see("You: First question", "The first answer.", without="context 0 ")
@@ -100,7 +100,7 @@ def test_a_thing_is_chosen_with_arrows_by_a_part_of_its_name_or_not_at_all(chatt
     chatting.press("down")
     chatting.see("❯   2")
     chatting.press("esc")
-    chatting.see("· ask ·", without="Change it to which one?")
+    chatting.see(" ask ─", without="Change it to which one?")
     chatting.say("/model")
     chatting.see("Change it to which one?")
     chatting.press("zzz")
@@ -139,7 +139,7 @@ def test_rewind_offers_the_files_and_shows_how_they_would_change(person: Person)
     person.see("+ by the model", "Go back with what?", "both", "files", "conversation")
     assert (person.folder / "new.txt").exists()
     person.press("esc")
-    person.see("· accept-edits ·", without="Go back with what?")
+    person.see(" accept-edits ─", without="Go back with what?")
     assert (person.folder / "new.txt").exists()
     person.say("/rewind 1")
     person.see("Go back with what?")
@@ -252,12 +252,12 @@ def test_subagents_are_listed(person: Person) -> None:
 
 def test_the_mode_and_the_model_are_changed(chatting: Person) -> None:
     chatting.say("/permissions plan")
-    chatting.see("· plan ·")
+    chatting.see(" plan ─")
     chatting.say("/model demo")
-    chatting.see("The model is now demo.", "demo · plan")
+    chatting.see("The model is now demo.", "demo · context", " plan ─")
     chatting.say("/model nothing:at-all")
     chatting.see("treadle: ")
-    chatting.see("demo · plan")
+    chatting.see("demo · context", " plan ─")
 
 
 def test_a_command_that_must_wait_says_so_while_a_run_is_under_way(person: Person) -> None:

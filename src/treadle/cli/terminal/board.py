@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from treadle import Redactor, ToolCall, ToolResult
-from treadle.cli.output.text import Family, for_terminal, one_line
+from treadle.cli.output.text import Family, counted, for_terminal, one_line
 from treadle.events import (
     AnyEvent,
     ApprovalRequested,
@@ -101,6 +101,8 @@ def _closes(found: re.Match[str] | None, fence: re.Match[str]) -> bool:
 
 # --- Board: what of a run is shown, folded from its events: what still changes, and what is whole. Draws nothing.
 
+_TOKEN_CHARS = 4
+"""About so many characters are a token, until the model says how many there were."""
 Phase: TypeAlias = Literal["waits", "asks", "runs", "done"]
 _OF_CALL = (ToolStarted, ToolProgress, ApprovalRequested, CallDecided, ToolAttemptFailed, ToolFinished)
 
@@ -178,6 +180,10 @@ class Board:
         self.shows_thinking = False
         """Whether thoughts are items of their own, as far as they stream."""
         self.steps = 0
+        self.started = clock()
+        self.output_tokens = 0
+        """Tokens that the model has written, as it says at the end of each response."""
+        self._received = 0  # characters of the response that streams
         self.context_tokens = 0
         """Tokens of the last request and its response."""
         self._redactor = redactor
@@ -194,14 +200,15 @@ class Board:
 
     @property
     def activity(self) -> str:
-        """What happens while there is neither text nor a call, and what starts beside it; empty for nothing."""
+        """What happens now, what starts beside it, for how long, and about how much the model has written."""
+        running = sum(call.phase == "runs" for call in self.calls.values())
+        doing = self.doing or (f"running {counted(running, 'call')}" if running else "answering")
         names = ", ".join(one_line(name, 30) for name in self.opening())
-        return f"{self.doing}, starting {names}" if self.doing and names else self.doing
-
-    @property
-    def is_moving(self) -> bool:
-        """Whether something on it changes by itself: the time of a call, or of a wait."""
-        return bool(self.doing) or any(call.phase == "runs" for call in self.calls.values())
+        seconds = int(self._clock() - self.started)
+        took = f"{seconds} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60} s"
+        tokens = self.output_tokens + self._received // _TOKEN_CHARS
+        parts = (f"{doing}, starting {names}" if names else doing, took, counted(tokens, "token") if tokens else "")
+        return " · ".join(filter(None, parts))
 
     def know(self, call: ToolCall, decided: CallDecided | None, asked: bool) -> None:
         """Take over a call that an earlier run left open."""
@@ -288,6 +295,7 @@ class Board:
     # --- text
 
     def _delta(self, event: ModelDelta) -> list[Item]:
+        self._received += len(event.text) + len(event.thinking)
         if event.call is not None:
             self._view(event.call)
         self._thought += event.thinking
@@ -323,6 +331,7 @@ class Board:
     def _finished(self, event: ModelFinished) -> list[Item]:
         self.doing, self._expected = "", True
         self.steps += 1
+        self.output_tokens, self._received = self.output_tokens + event.usage.output_tokens, 0
         self.context_tokens = event.usage.input_tokens + event.usage.output_tokens
         has_text = bool(self.text or self._held or self._has_shown_text)
         if not has_text and event.message.text.strip():  # a model that does not stream

@@ -48,7 +48,7 @@ _WORDS = {
     "read": _Words("Read", "path"),
     "read_artifact": _Words("Read result", "artifact"),
     "read_process": _Words("Read output of", "process"),
-    "shell": _Words("$", "command", elsewhere=("description", "reason")),
+    "shell": _Words("$", "command", elsewhere=("description", "keep", "lifetime", "reason", "timeout")),
     "todo": _Words("To-do list", elsewhere=("items",)),
     "write": _Words("Write", "path", elsewhere=("content",)),
     "write_process": _Words("Type into", "process"),
@@ -87,7 +87,9 @@ def spoken(tool: str, arguments: object) -> SpokenCall:
     if isinstance(place, str) and place != ".":
         said += f" in {one_line(place, _LONGEST)}"
     is_told = {words.object, words.place if isinstance(place, str) else "", *words.elsewhere}
-    return SpokenCall(words.verb, said, _named({name: one for name, one in known.items() if name not in is_told}))
+    # A switch of Treadle's own tools that is off is as usual, whether the model says so or not.
+    others = {name: one for name, one in known.items() if name not in is_told and one not in (False, None, [])}
+    return SpokenCall(words.verb, said, _named(others))
 
 
 def _named(arguments: dict[str, Any]) -> str:

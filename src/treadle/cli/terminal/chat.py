@@ -42,10 +42,11 @@ from treadle.cli.output.progress import Notifier
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, for_terminal, one_line, one_record
 from treadle.cli.rewinding import snapshots_of
-from treadle.cli.running import idle_rules, interactive_policy, make_agent, resumed_budget, unmatched_in
+from treadle.cli.running import idle_rules, interactive_policy, make_agent, resumed_budget, sandbox_of, unmatched_in
 from treadle.cli.sessions import apply_mode, person
 from treadle.cli.terminal.background import Background, is_started
-from treadle.cli.terminal.board import Board, CallView, Group
+from treadle.cli.terminal.board import Board, CallView, Group, Note
+from treadle.cli.terminal.calls import todos_of
 from treadle.cli.terminal.faces import (
     Answer,
     Cleared,
@@ -58,6 +59,7 @@ from treadle.cli.terminal.faces import (
     Question,
     Typed,
     Unfolded,
+    branch_of,
     recall,
 )
 from treadle.cli.terminal.prompts import run_line
@@ -271,7 +273,7 @@ class Consulting:
         where = {"always": "this folder", "everywhere": "all your folders"}.get(answer.scope, "this session")
         rules = f" From now on in {where}: {one_record(', '.join(answer.rules))}" if answer.rules else ""
         mode = f" The mode is now {answer.mode}." if answer.mode else ""
-        self._face.tell(f"{_ANSWERED[answer.answer]} by {by}.{rules}{mode}")
+        self._face.show(Note(f"{_ANSWERED[answer.answer]} by {by}.{rules}{mode}"))
 
 
 async def _waits(session: Session, approval: Approval) -> bool:
@@ -326,6 +328,7 @@ class Chat:
         self.background = Background(self._tools, face.tell)
         self.session: Session
         self.code = 0
+        self._sandbox = ""  # until it is known
         self._agent: Agent | None = None
         self._acting: Agent | None = None
         """The same with its toolsets open, as long as the session; None until then."""
@@ -365,6 +368,7 @@ class Chat:
         Args:
             first: The first message, where there is one.
         """
+        self._beside(self._look_for_sandbox())
         try:
             if first is not None:
                 self._typed(first)
@@ -419,7 +423,19 @@ class Chat:
         standing.cost = None if known.price is None and not cost else cost
         if self._board is not None and self._board.context_tokens:
             standing.context_tokens = self._board.context_tokens
+        standing.branch = branch_of(self.settings.root.resolve())
+        standing.sandbox = (
+            self._sandbox if self.session.mode != "bypass" or self.settings.sandbox != "auto" else "no sandbox"
+        )
+        standing.todos = todos_of({"items": self.session.state.facts.values.get("todos")})
         self.face.refresh()
+
+    async def _look_for_sandbox(self) -> None:
+        """Say in the status line whether commands are confined. To find out runs a program."""
+        with suppress(TreadleError):  # one is demanded and none works: a command says so
+            found = await asyncio.to_thread(sandbox_of, self.settings)
+            self._sandbox = "no sandbox" if found is None else "sandbox"
+            self.stand()
 
     def _known(self) -> ModelFacts:
         """Return the window and the price of the model, as far as they are configured or known."""
@@ -762,9 +778,18 @@ class Chat:
         elif not result.completed:
             words = for_terminal(f"{result.message} {result.next_step}")
             self.face.tell(f"{result.status} ({result.reason}): {words}", is_bad=True)
+        self._say_what_it_took(result)
         if result.unstored:
             self.face.tell(f"The journal is missing {counted(result.unstored, 'event')} of this session.", is_bad=True)
         return None
+
+    def _say_what_it_took(self, result: RunResult) -> None:
+        spent = result.spent
+        seconds = spent.wall_seconds
+        took = f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
+        tokens = counted(spent.usage.input_tokens + spent.usage.output_tokens, "token")
+        parts = (counted(spent.model_turns, "step"), took, tokens, f"${spent.cost:.4f}" if spent.cost else "")
+        self.face.show(Note(" · ".join(filter(None, parts))))
 
     # --- messages for a run under way
 

@@ -67,17 +67,22 @@ class Dialog:
 
     # --- what it shows
 
+    def opening(self) -> str:
+        """Return the call for the scrollback, where there is no room for it next to its answers; else nothing."""
+        lines = f"{self._panel()}{self._whole()}".count("\n")
+        if self._is_above or lines < self._screen.room:
+            return ""
+        self._is_above = True
+        return f"\n{self._panel()}"
+
     def drawn(self) -> str:
-        """Return the call with the choices, or with what is being entered. In a small terminal the call goes into the scrollback."""
-        whole, room = self._whole(), self._screen.room
+        """Return the call with the choices, or with what is being entered; in a small terminal a short form of them."""
+        if opening := self.opening():  # the terminal has become smaller, or the answers longer
+            asyncio.get_running_loop().call_soon(self._screen.put, opening)  # not while the screen is being drawn
+        whole = self._whole()
         if not self._is_above:
-            panel = self._panel()
-            if panel.count("\n") + whole.count("\n") < room:
-                return panel + whole
-            self._is_above = True
-            panel = f"\n{self._panel()}"
-            asyncio.get_running_loop().call_soon(self._screen.put, panel)  # not while the screen is being drawn
-        return self._short() if whole.count("\n") >= room else whole
+            return self._panel() + whole
+        return self._short() if whole.count("\n") >= self._screen.room else whole
 
     def _panel(self) -> str:
         """Return the call: what it would do, and why a person is asked."""

@@ -375,15 +375,21 @@ class Drawing:
         """Draw a line of shell."""
         return self._drawn(self._command(command, "$ "))
 
-    def rule(self, title: str, *, end: str = "", style: str = "dim", title_style: str = "") -> str:
-        """Draw a line across the terminal with a title at its begin, or at its end."""
+    def rule(self, title: str, *, end: str = "", style: str = "dim", title_style: str = "", end_style: str = "") -> str:
+        """Draw a line across the terminal with a title at its begin, and one at its end."""
         sign = self.signs.rule
         left = f"{sign * 2} {title} " if title else ""
         right = f" {end} {sign}" if end else ""
         between = max(self.width - cell_len(left) - cell_len(right), 0)
-        line = Text(style=style, no_wrap=True, overflow="crop")
-        line.append(left[:3] if title else "").append(title, style=title_style or None).append(" " if title else "")
-        line.append(sign * between).append(right[:1]).append(end, style=title_style or None).append(right[-2:])
+        line = Text(no_wrap=True, overflow="crop")
+        for part, look in (
+            (left[:3], style),
+            (title, title_style or style),
+            (left[-1:] + sign * between + right[:1], style),
+            (end, end_style or style),
+            (right[-2:], style),
+        ):
+            line.append(part, style=look)
         return self._drawn(line)
 
     def choice(self, key: str, says: str, *, is_chosen: bool) -> str:

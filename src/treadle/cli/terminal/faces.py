@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -36,6 +37,7 @@ __all__ = [
     "Typed",
     "Unfolded",
     "asker_of",
+    "branch_of",
     "choices_of",
     "is_plan",
     "kept_by",
@@ -60,14 +62,22 @@ class Standing(msgspec.Struct, kw_only=True):
     """None for a model without a price."""
     turns: int = 0
     budget: Budget = Budget()
+    branch: str = ""
+    """Of the folder's git repository; empty without one."""
+    sandbox: str = ""
+    """Whether commands are confined, in a word or two; empty until that is known."""
+    todos: list[tuple[str, str]] = []
+    """The to-do list of the session: of each item its state and its text."""
 
-    def parts(self) -> list[str]:
-        """Return what is shown, one part for each thing."""
-        return [one_line(self.model, 40), self.mode, self._context(), self._cost(), self._steps()]
+    def line(self, width: int, *, hint: str = "", has_mode: bool = True) -> str:
+        """Return one line that fits: of what does not, the last parts are left out, but never model and mode.
 
-    def line(self, width: int, *, hint: str = "") -> str:
-        """Return one line that fits: of what does not, the last parts are left out, but never model and mode."""
-        kept = self.parts()
+        Args:
+            has_mode: Whether the mode is part of it; else it is shown elsewhere.
+        """
+        mode = [self.mode] if has_mode else []
+        others = [self._context(), self._cost(), self._steps(), one_line(self.branch, 30), self.sandbox]
+        kept = [one_line(self.model, 40), *mode, *filter(None, others)]
         while len(kept) > 2 and len(" · ".join([*kept, *([hint] if hint else [])])) > width:
             kept.pop(-2 if len(kept) > 3 else -1)
         line = " · ".join([*kept, *([hint] if hint else [])])
@@ -76,8 +86,8 @@ class Standing(msgspec.Struct, kw_only=True):
     def _context(self) -> str:
         if self.window is None:
             return f"context {_thousands(self.context_tokens)}"
-        share = 100 * self.context_tokens / self.window
-        return f"context {share:.0f} % of {_thousands(self.window)}"
+        left = max(100 - 100 * self.context_tokens / self.window, 0)
+        return f"{left:.0f} % of {_thousands(self.window)} context left"
 
     def _cost(self) -> str:
         if self.cost is None:
@@ -92,6 +102,20 @@ class Standing(msgspec.Struct, kw_only=True):
 
 def _thousands(tokens: int) -> str:
     return str(tokens) if tokens < 1000 else f"{tokens / 1000:.0f}k"
+
+
+def branch_of(folder: Path) -> str:
+    """Return the git branch of a folder, or the beginning of its commit; empty outside of a repository."""
+    for place in (folder, *folder.parents):
+        try:
+            git = place / ".git"
+            if git.is_file():
+                git = place / git.read_text(encoding="utf-8", errors="replace").removeprefix("gitdir:").strip()
+            head = (git / "HEAD").read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            continue
+        return head.removeprefix("ref: refs/heads/") if head.startswith("ref:") else head[:8]
+    return ""
 
 
 # --- Asking: the question whether a call may run, and the answers that a person can give to it. Draws nothing and

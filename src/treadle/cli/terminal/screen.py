@@ -433,10 +433,15 @@ def _shorten(path: Path) -> None:
 # changes, the question, the line where the person types, and the status. Decides nothing.
 
 _FRAME_SECONDS = 0.1
+_FRAMED_ROWS = 14
+"""A terminal with fewer rows has no lines around its input."""
+_MODE_STYLES = {"accept-edits": "green", "auto": "magenta", "plan": "blue", "bypass": "bold red"}
 _PAGED_LINES = 400
 """From so many lines on, an unfolded result is shown in a pager."""
 _QUOTED_LINES = 40
-_STYLE = Style.from_dict({"status": "reverse", "prompt": "bold", "hint": "italic", "chosen": "reverse"})
+_TOGETHER, _SHOWN = "\x1b[?2026h", "\x1b[?2026l"
+"""What a terminal that knows them shows as one change: nothing flickers between them. Others pass over them."""
+_STYLE = Style.from_dict({"status": "dim", "prompt": "bold", "hint": "italic", "chosen": "reverse"})
 
 
 class Screen:
@@ -458,6 +463,8 @@ class Screen:
         self._loop = asyncio.get_running_loop()
         self._is_after_calls = False
         """Whether calls were shown last: those of the next step follow without a blank line."""
+        self._is_after_text = False
+        """Whether the model's text was shown last: a note does not belong to it."""
         self.typed_at = float("-inf")
         """When the person last typed a character."""
         self.pastes = Pastes()
@@ -570,13 +577,15 @@ class Screen:
         match item:
             case Said():
                 self._put("\n" + self.drawing.markdown(item.text))
+                self._is_after_text = True
             case Thought():
                 self._put("\n" + self.drawing.quoted(item.text))
             case Group():
                 self._put(("" if self._is_after_calls else "\n") + self.drawing.group(item))
                 self._is_after_calls = True
             case Note():
-                self._put(self.drawing.note(item))
+                self._put(("\n" if self._is_after_text else "") + self.drawing.note(item))
+                self._is_after_calls = True  # the calls that it is about follow it
 
     def said(self, text: str) -> None:
         self._put("\n" + self.drawing.said(self.pastes.shown(text)))
@@ -640,7 +649,7 @@ class Screen:
         kept, self.buffer.text = self.buffer.text, ""
         was_typing = bool(kept) or self._loop.time() - self.typed_at < 0.4
         self._dialog = dialog = Dialog(question, self, waits=was_typing)
-        self.refresh()
+        self._put(dialog.opening())
         try:
             return await dialog.answer
         finally:
@@ -724,13 +733,16 @@ class Screen:
 
     def _put(self, drawn: str) -> None:
         self._size()
-        self._is_after_calls = False
+        self._is_after_calls = self._is_after_text = False
         if not self.app.is_running or self.app._running_in_terminal:  # noqa: SLF001 - a pager has the terminal
             self._loop.call_later(0.05, self._put, drawn) if self.app.is_running else self._write(drawn)
             return
+        self._output().write_raw(_TOGETHER)
         self.app.renderer.erase(leave_alternate_screen=False)
         self._write(drawn)
         self.app._redraw()  # noqa: SLF001 - at once: the line where the person types must not be seen to vanish
+        self._output().write_raw(_SHOWN)
+        self._output().flush()
 
     def _write(self, drawn: str) -> None:
         self._output().write_raw(drawn.replace("\n", "\r\n"))
@@ -743,8 +755,7 @@ class Screen:
 
     def _tick(self) -> None:
         """Draw again soon, as long as something changes by itself."""
-        is_moving = self._board is not None and self._board.is_moving
-        if is_moving and self._ticker is None:
+        if self._board is not None and self._ticker is None:
             self._ticker = self._loop.call_later(_FRAME_SECONDS, self._turn)
 
     def _turn(self) -> None:
@@ -770,8 +781,11 @@ class Screen:
         )
         parts: list[AnyContainer] = [
             self._part(self._moving),
+            self._part(self._todos),
             self._part(self._asked),
+            self._part(lambda: self._frame(self.standing.mode)),
             entry,
+            self._part(lambda: self._frame("")),
             self._search,
             self._part(self._completions),
             Window(FormattedTextControl(self._status), height=1, style="class:status"),
@@ -794,14 +808,31 @@ class Screen:
         rows = self._size()
         drawn = f"\n{self.drawing.markdown(board.text)}" if board.text.strip() else ""
         drawn += self.drawing.running(tuple(board.calls.values()), self._loop.time())
-        if not drawn and board.doing:
-            drawn = self.drawing.waiting(board.activity, self._loop.time())
+        if rows >= _FRAMED_ROWS or not drawn:
+            drawn += f"\n{self.drawing.waiting(board.activity, self._loop.time())}"
         lines = drawn.rstrip("\n").split("\n")
         room = max(rows - 8, 3)
-        return list(to_formatted_text(ANSI("\n".join(lines[-room:])))) if drawn else []
+        return _formatted("\n".join(lines[-room:]))
+
+    def _todos(self) -> StyleAndTextTuples:
+        """Return the to-do list while something of it is open; a question needs its place."""
+        items, rows = self.standing.todos, self._size()
+        if self._dialog is not None or rows < _FRAMED_ROWS or all(state == "done" for state, _ in items):
+            return []
+        return _formatted(self.drawing.todos(items, most=max(min(rows // 4, 10), 3)))
+
+    def _frame(self, mode: str) -> StyleAndTextTuples:
+        """Return the line above or below the input; none in a small terminal, nor where a question waits."""
+        if not self._is_framed:
+            return []
+        return _formatted(self.drawing.rule("", end=mode, end_style=_MODE_STYLES.get(mode, "cyan")))
+
+    @property
+    def _is_framed(self) -> bool:
+        return self._size() >= _FRAMED_ROWS and self._dialog is None
 
     def _asked(self) -> StyleAndTextTuples:
-        return [] if self._dialog is None else list(to_formatted_text(ANSI(self._dialog.drawn())))
+        return [] if self._dialog is None else _formatted(self._dialog.drawn())
 
     def _completions(self) -> StyleAndTextTuples:
         state = self.buffer.complete_state
@@ -818,7 +849,11 @@ class Screen:
     def _status(self) -> StyleAndTextTuples:
         columns = self.app.output.get_size().columns
         hint = "Esc interrupts" if self.is_busy and self._dialog is None else ""
-        return [("", f" {self.standing.line(columns - 2, hint=hint)}".ljust(columns))]
+        return [("", f" {self.standing.line(columns - 2, hint=hint, has_mode=not self._is_framed)}")]
+
+
+def _formatted(drawn: str) -> StyleAndTextTuples:
+    return list(to_formatted_text(ANSI(drawn.rstrip("\n"))))
 
 
 def _size_of(out: TextIO) -> Size:
