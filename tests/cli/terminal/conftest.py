@@ -78,8 +78,8 @@ class Person:
         self.columns, self.rows = columns, rows
 
     def start(self, *arguments: str, **variables: str) -> "Person":
-        if self.knows_folder and arguments[:1] in ((), ("chat",)):
-            self._answer_about_folder()
+        if self.knows_folder and (not arguments or arguments[0] == "chat" or arguments[0].startswith("-")):
+            self._answer_about_folder(arguments)
         environment = {
             **{name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ},
             **{name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")},
@@ -98,10 +98,12 @@ class Person:
         )
         return self
 
-    def _answer_about_folder(self) -> None:
+    def _answer_about_folder(self, arguments: Sequence[str]) -> None:
+        other = arguments[arguments.index("-C") + 1] if "-C" in arguments else "."
+        folder = os.path.realpath(self.folder / other)
         self.home.mkdir(mode=0o700, exist_ok=True)
         folders = self.home / "folders.json"
-        folders.write_text(json.dumps({os.path.realpath(self.folder): {"mode": "ask"}}))
+        folders.write_text(json.dumps({folder: {"mode": "ask"}}))
         folders.chmod(0o600)
 
     def talk(self, *turns: dict[str, Any], flags: Sequence[str] = (), say: str = "", **variables: str) -> None:
