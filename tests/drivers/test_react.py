@@ -287,6 +287,16 @@ async def test_a_decision_that_cannot_be_accepted_is_told_and_fails_the_step(wro
     assert [event.failure_class for event in events if isinstance(event, ToolFinished)] == ["decision_validation"]
 
 
+async def test_an_answer_that_also_names_a_tool_is_refused():
+    both = text(decision(type="final_answer", tool="echo", args={"x": 1}, answer="Done."))
+    model = ScriptedModel([both, act("echo", x=1), answer("It is 1.")])
+
+    result = await Agent(model, tools=[echo_tool()], driver=ReActDriver()).run("go")
+
+    assert (result.text, [one.name for one in result.tool_calls]) == ("It is 1.", ["echo"])
+    assert "echo was not called" in model.requests[1].messages[-1].text
+
+
 @pytest.mark.row("D09")
 @pytest.mark.parametrize(
     "garbage",

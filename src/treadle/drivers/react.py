@@ -206,7 +206,7 @@ def check_decision(decision: ReActDecision, tools: Sequence[ToolSpec], tool_choi
         case "call_tool":
             problems = _problems_of_call(decision, tools, tool_choice)
         case "final_answer":
-            problems = _problems_of_answer(decision, tool_choice)
+            problems = _problems_of_answer(decision, [spec.name for spec in tools], tool_choice)
         case "":  # a model that was asked to correct its answer writes the answer alone
             where = "An answer is the field `answer` of an object whose type is final_answer."
             problems = [f"`type` must be call_tool or final_answer; it is missing. {where}"]
@@ -239,7 +239,12 @@ def _unknown(name: str | None, known: Sequence[str]) -> str:
     return f"There is no tool {shown(name, 100)}. The tools are: {', '.join(near or known)}."
 
 
-def _problems_of_answer(decision: ReActDecision, tool_choice: str) -> list[str]:
+def _problems_of_answer(decision: ReActDecision, known: Sequence[str], tool_choice: str) -> list[str]:
+    if decision.tool in known:  # the answer may say that the call was made
+        tool = decision.tool
+        return [
+            f"It is an answer and names a tool, and {tool} was not called. To call {tool}: `type` call_tool. To answer: `tool` null."
+        ]
     if tool_choice not in ("auto", "none"):
         wanted = "one of the tools" if tool_choice == "required" else tool_choice
         return [f"Call {wanted} first, with `type` call_tool."]
