@@ -5,6 +5,7 @@ An edit that is asked about and allowed, a command that is interrupted, and the 
 
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -39,9 +40,17 @@ _TURNS = (
 )  # fmt: skip
 _COLOURS = {
     "default": "#c9d1d9", "red": "#ff9492", "green": "#7ee787", "brown": "#f2cc60", "blue": "#79c0ff", "magenta": "#d2a8ff",
-    "cyan": "#76e3ea", "white": "#ffffff", "black": "#484f58", "brightblue": "#79c0ff",
+    "cyan": "#76e3ea", "brightblack": "#8b949e", "white": "#ffffff", "black": "#484f58", "brightblue": "#79c0ff",
 }  # fmt: skip
 _DIM, _BACK = "#8b949e", "#161b22"
+
+
+_FAINT = re.compile(r"\x1b\[((?:\d+;)*)2((?:;\d+)*)m")
+
+
+def _as_grey(found: re.Match[str]) -> str:
+    """Return a faint look as a grey one: the emulator knows no faint text."""
+    return f"\x1b[{found[1]}90{found[2]}m"
 
 
 class _Terminal:
@@ -101,7 +110,7 @@ class _Terminal:
         folder = str(self.folder)
         text = text.replace(folder, _SHOWN.ljust(len(folder))[: len(folder)])
         self.recorded.append((round(time.monotonic() - self._begun, 3), text))
-        self._stream.feed(text.replace("\x1b[>4;1m", "").replace("\x1b[>4;0m", ""))
+        self._stream.feed(_FAINT.sub(_as_grey, re.sub(r"\x1b\[>4;[01]m", "", text)))
 
 
 def walked() -> tuple[str, str]:
@@ -111,12 +120,15 @@ def walked() -> tuple[str, str]:
             (Path(folder) / name).write_text(content, encoding="utf-8")
         (Path(folder) / ".home").mkdir()
         (Path(folder) / ".home" / "script.json").write_text(json.dumps(_TURNS), encoding="utf-8")
+        folders = Path(folder) / ".home" / "folders.json"
+        folders.write_text(json.dumps({os.path.realpath(folder): {"mode": "ask"}}), encoding="utf-8")  # is answered
+        folders.chmod(0o600)
         terminal = _Terminal(Path(folder))
         model = ("-m", "script:.home/script.json")
         terminal.start("chat", *model)
         terminal.see("/help lists")
         terminal.type("Try five times instead of three")
-        terminal.see("Allow this call to edit?")
+        terminal.see("Edit a file: fetch.py")
         terminal.type("y", end="")
         terminal.see("still 30 seconds.")
         picture = drawn(terminal.screen)
@@ -160,7 +172,7 @@ def drawn(screen: Any) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">',
-            "<title>A conversation with Treadle in the terminal: an edit is asked about, allowed and made</title>",
+            "<title>A conversation with Treadle in the terminal: a file is searched, read and edited</title>",
             f'<rect width="{width}" height="{height}" rx="8" fill="{_BACK}"/>',
             "<style>text { white-space: pre }</style>",
             '<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="13">',
@@ -181,7 +193,7 @@ def _texts(row: Any, y: int) -> Iterator[str]:
         x, span = _MARGIN + piece[0][0] * _LETTER, len(piece) * _LETTER
         colour, is_bold, is_reversed = _COLOURS.get(look[0], "#" + look[0]), look[1], look[2]
         if is_reversed:
-            yield f'<rect x="{x}" y="{y - 14}" width="{span}" height="{_LINE}" fill="{_DIM}"/>'
+            yield f'<rect x="{x}" y="{y - 14}" width="{span}" height="{_LINE}" fill="{_DIM if look[0] == "default" else colour}"/>'
             colour = _BACK
         if text.strip():
             weight = ' font-weight="bold"' if is_bold else ""
