@@ -230,6 +230,7 @@ CHANGED_OPTIONS: dict[str, Any] = {
     "on_failure": "stop",
     "on_denial": "skip",
     "failure_text": "whole",
+    "strict": True,
     "unpriced": "warn",
     "parallel_hint": False,
     "in_doubt": "tell",
