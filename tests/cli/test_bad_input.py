@@ -105,7 +105,7 @@ BROKEN = {
     "no guess": ("colour = 'demo'\n", "unknown key 'colour'. Known:"),
     "a key of a vendor": (
         "api_key = 'x'\n",
-        "line 1: unknown key 'api_key'. Keys are never in a file: set the vendor's variable, such as OPENAI_API_KEY.",
+        "line 1: unknown key 'api_key'. Keys are never in a configuration: set the vendor's variable, such as OPENAI_API_KEY.",
     ),
     "rules as elsewhere": (
         "[permissions]\nallow = ['shell']\n",
