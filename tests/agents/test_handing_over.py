@@ -144,7 +144,7 @@ class Act:
 
 
 def _told(request: Any) -> str:
-    return "; ".join(one.content for message in request.messages for one in message.results)
+    return "; ".join(f"I was told: {one.content}" for message in request.messages for one in message.results)
 
 
 async def handed_over(agent: Agent, session: Session, began: Gate) -> None:

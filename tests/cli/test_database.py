@@ -38,7 +38,7 @@ def test_a_run_is_paused_approved_resumed_and_shown_in_a_database(paying, postgr
         "pay"
     ]
     assert [row["used"] for row in paying.json("budgets", "s1", "--json", *flags, code=0)["budgets"]][:2] == [2, 1]
-    assert not paying.home.exists()
+    assert not (paying.home / "journal.db").exists()
 
 
 def test_the_address_may_come_from_the_variable_and_its_password_is_shown_nowhere(treadle, postgres_url):

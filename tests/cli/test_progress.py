@@ -84,7 +84,7 @@ def test_a_response_that_is_cancelled_is_not_asked_for_again(treadle):
 
     assert process.returncode == 130, told
     assert b"asking the model again" not in told
-    assert "model.discarded" in treadle("sessions", "export", "s", code=0).stdout
+    assert '"interrupted":true' in treadle("sessions", "export", "s", code=0).stdout
     assert "asking the model again" not in treadle("replay", "s", code=0).stderr
 
 

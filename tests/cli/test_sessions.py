@@ -24,7 +24,8 @@ def test_a_resumed_session_says_how_many_messages_it_has_and_sends_them_all(trea
         ran = treadle("run", "--session", "s1", *served, "Where?", code=0)
 
     assert "[Session restored: 4 messages]" in ran.stderr
-    sent = provider.requests[-1].body["messages"]
+    told, *sent = provider.requests[-1].body["messages"]
+    assert told["role"] == "system"  # where it works
     assert [message["role"] for message in sent] == ["user", "assistant", "tool", "assistant", "user"]
     assert sent[1]["tool_calls"][0]["id"] == sent[2]["tool_call_id"] == "call_xyz"
 

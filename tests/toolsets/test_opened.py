@@ -299,7 +299,7 @@ async def test_a_closed_agent_and_another_event_loop_are_refused_with_the_way_ou
     async with agent.open() as opened:
         with pytest.raises(ConfigurationError, match="another event loop"):
             await asyncio.to_thread(opened.run_sync, "Go")
-    with pytest.raises(ConfigurationError, match="toolsets are closed"):
+    with pytest.raises(ConfigurationError, match="is closed now"):
         await opened.run("Go")
 
 

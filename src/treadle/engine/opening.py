@@ -83,7 +83,7 @@ class Opened:
         """
         if self._is_closed:
             raise ConfigurationError(
-                "The agent's toolsets are closed. Run it inside `async with agent.open() as opened:`."
+                "This agent was opened, and is closed now: open it again, or run the agent that it was made from."
             )
         if asyncio.get_running_loop() is not self._loop:
             raise ConfigurationError(
