@@ -36,7 +36,9 @@ def main(place: str, *modules: str) -> None:
             return
         connection, _ = listener.accept()
         if os.fork() == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM):  # also where nohup had them ignored
+                signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             listener.close()
             _bear(connection)
             return

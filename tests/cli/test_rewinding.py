@@ -69,7 +69,7 @@ def test_edits_writes_and_commands_are_put_back_with_modes_links_and_folders(pro
         project,
         write("new/deep/file.txt", "new"),
         shell(
-            "rm -r sub empty; ln -sfn b.txt link; printf z > a.txt; chmod 600 a.txt; chmod 755 closed; rm closed/kept"
+            "rm -r sub empty; ln -sfn c.txt link; printf z > a.txt; chmod 600 a.txt; chmod 755 closed; rm closed/kept"
         ),
         shell("mkdir a; rm c.txt; mkdir c.txt; touch c.txt/inside; mkfifo pipe"),
     )
