@@ -3,9 +3,7 @@
 import asyncio
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Protocol
-
-import aiohttp
+from typing import TYPE_CHECKING, Protocol
 
 from treadle.errors import (
     IncompleteStream,
@@ -14,6 +12,9 @@ from treadle.errors import (
     ModelUnavailable,
 )
 from treadle.providers.http.endpoint import Endpoint, Timeouts
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
 
 __all__ = [
     "ACCEPTED",
@@ -166,7 +167,7 @@ _LARGE_BYTES = 1024 * 1024
 class Answer:
     """The answer to one request: its head, and its body as it comes. Close it when done."""
 
-    def __init__(self, response: aiohttp.ClientResponse, endpoint: Endpoint, *, sent_at: float, max_bytes: int) -> None:
+    def __init__(self, response: "ClientResponse", endpoint: Endpoint, *, sent_at: float, max_bytes: int) -> None:
         timeouts = endpoint.timeouts
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
@@ -271,7 +272,7 @@ class Answer:
             piece = content.read_nowait(PIECE_BYTES)
             if not piece and not content.at_eof():
                 piece = await self._wait()
-        except (aiohttp.ClientError, OSError) as exc:
+        except _failures() as exc:  # asked only when something is raised
             self.close()
             raise IncompleteStream(
                 f"The connection to {self.endpoint.shown} broke in the middle of the answer: {in_words(exc)}."
@@ -315,3 +316,9 @@ def in_words(exc: BaseException) -> str:
     if isinstance(exc, OSError) and exc.strerror:
         return exc.strerror
     return type(exc).__name__
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    from aiohttp import ClientError  # noqa: PLC0415 - whoever has an answer has loaded it
+
+    return ClientError, OSError

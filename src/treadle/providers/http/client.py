@@ -1,31 +1,27 @@
-"""HTTP: one client for each event loop, closed with it, and what a failure to reach a server means. Knows no dialect and no model."""
+"""HTTP: one client for each event loop, closed with it, and the proxies of the environment. Knows no dialect and no model."""
 
 import asyncio
 import atexit
 import contextlib
-import io
-import os
 import re
-import ssl
+import sys
 from asyncio import AbstractEventLoop
-from collections.abc import AsyncGenerator, Mapping
-from contextvars import ContextVar
-from functools import cache
+from collections.abc import AsyncGenerator, Callable, Mapping
+from importlib import import_module
 from ipaddress import ip_address, ip_network
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.request import getproxies, proxy_bypass
-from weakref import WeakSet
 
-import aiohttp
 import msgspec
-from aiohttp.connector import Connection
-from aiohttp.tracing import Trace
 from yarl import URL
 
 from treadle.concurrency import bury, watch
-from treadle.errors import ConfigurationError, ModelRejected, ModelResponseInvalid, ModelUnavailable, shown
-from treadle.providers.http.answer import ACCEPTED, Answer, in_words, no_first_byte
+from treadle.errors import ConfigurationError, ModelUnavailable, shown
+from treadle.providers.http.answer import Answer, no_first_byte
 from treadle.providers.http.endpoint import Endpoint, Timeouts
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
 
 __all__ = [
     "Answer",
@@ -43,43 +39,13 @@ __all__ = [
 _MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 """Bytes of one answer, after decompression."""
 
-_LARGE_BODY = 1024 * 1024
-"""From here on aiohttp wants a body that it can send in pieces."""
-
-
-_MAX_CLOSED = 5
-"""Kept connections that may turn out closed, one after the other, before that is a failure."""
+_WIRE = "treadle.providers.http.wire"
 
 
 class _Held(NamedTuple):
-    session: aiohttp.ClientSession
+    session: "ClientSession"
     holder: AsyncGenerator[None]
     """Suspended in its `try`: the event loop closes it when it shuts down, and so the session with it."""
-
-
-_is_reused: ContextVar[bool] = ContextVar("_is_reused", default=False)
-"""Whether the request that this task sends goes out on a kept connection."""
-
-
-class _Connector(aiohttp.TCPConnector):
-    """Notes of each request whether its connection is a kept one. The library's own tracing costs six calls a request."""
-
-    def __init__(self, *, limit: int) -> None:
-        super().__init__(limit=limit)
-        self._used: WeakSet[Any] = WeakSet()  # Any: the protocols of its connections
-
-    async def connect(
-        self,
-        req: aiohttp.ClientRequest,
-        traces: list[Trace],
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the signature of the library
-    ) -> Connection:
-        connection = await super().connect(req, traces, timeout)
-        if connection.protocol in self._used:
-            _is_reused.set(True)
-        else:
-            self._used.add(connection.protocol)
-        return connection
 
 
 class HttpClient:
@@ -122,45 +88,24 @@ class HttpClient:
             ModelRejected: TLS or a proxy forbids it.
             ModelResponseInvalid: The answer is not HTTP.
         """
-        session = await self._session()
+        if (
+            _WIRE not in sys.modules
+        ):  # it loads aiohttp: too long for the event loop, and of no use before the first request
+            await asyncio.to_thread(import_module, _WIRE)
+        from treadle.providers.http import wire  # noqa: PLC0415 - as above
+
+        session = await self._session(wire.new_session)
         timeouts = endpoint.timeouts
         sent_at = asyncio.get_running_loop().time()
         timer = asyncio.timeout(min(timeouts.first_byte_seconds, timeouts.total_seconds))
         try:
             async with timer:
-                response = await self._post(session, endpoint, body, headers)
-        except (aiohttp.ClientError, OSError) as exc:
+                response = await wire.request(session, endpoint, body, headers, self._proxy(endpoint))
+        except wire.FAILURES as exc:
             if timer.expired():
                 raise ModelUnavailable(no_first_byte(endpoint.shown, timeouts)) from exc
-            _raise_unreachable(endpoint, exc)
+            wire.raise_unreachable(endpoint, exc)
         return Answer(response, endpoint, sent_at=sent_at, max_bytes=max_bytes)
-
-    async def _post(
-        self, session: aiohttp.ClientSession, endpoint: Endpoint, body: bytes | None, own: Mapping[str, str] | None
-    ) -> aiohttp.ClientResponse:
-        headers = endpoint.headers
-        if own:
-            headers = headers.copy()
-            headers.update(own)
-        method = "GET" if body is None else "POST"
-        proxy = self._proxy(endpoint)
-        timeout = _connecting_within(endpoint.timeouts.connect_seconds)
-        for tries_left in range(_MAX_CLOSED, -1, -1):
-            _is_reused.set(False)
-            try:
-                return await session.request(
-                    method,
-                    endpoint.url,
-                    data=io.BytesIO(body) if body is not None and len(body) >= _LARGE_BODY else body,
-                    headers=headers,
-                    allow_redirects=False,
-                    proxy=proxy,
-                    timeout=timeout,
-                )
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-                if not _is_reused.get() or not tries_left:
-                    raise
-        raise AssertionError("unreachable")
 
     async def close(self) -> None:
         """Close the session of the running event loop. The next request makes a new one."""
@@ -168,17 +113,11 @@ class HttpClient:
         if held is not None:
             await _close(held)
 
-    async def _session(self) -> aiohttp.ClientSession:
+    async def _session(self, new_session: "Callable[[], ClientSession]") -> "ClientSession":
         loop = asyncio.get_running_loop()
         held = self._held.get(loop)
         if held is None:
-            connector = _Connector(limit=0)
-            session = aiohttp.ClientSession(
-                connector=connector,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": "treadle", "Accept-Encoding": ACCEPTED},
-                auto_decompress=False,  # the library would unpack all that has come at once, be it a thousandfold
-            )
+            session = new_session()
             holder = self._hold(loop, session)
             # Known before the first await, so that two first requests share one session.
             self._held[loop] = held = _Held(session, holder)
@@ -187,7 +126,7 @@ class HttpClient:
             await self._forget_closed_loops()
         return held.session
 
-    async def _hold(self, loop: AbstractEventLoop, session: aiohttp.ClientSession) -> AsyncGenerator[None]:
+    async def _hold(self, loop: AbstractEventLoop, session: "ClientSession") -> AsyncGenerator[None]:
         """Close the session when this generator is closed: `asyncio.run` closes what is suspended when its loop ends."""
         try:
             yield
@@ -224,12 +163,6 @@ class HttpClient:
 
 shared_client = HttpClient()
 """The client of all models of this process: connections to one server are shared."""
-
-
-@cache
-def _connecting_within(seconds: float) -> aiohttp.ClientTimeout:
-    """Return the one limit that the client keeps itself; all others are kept here, where they can be distinguished."""
-    return aiohttp.ClientTimeout(total=None, connect=seconds)
 
 
 async def _close(held: _Held) -> None:
@@ -279,63 +212,12 @@ def _is_excepted(authority: str, no_proxy: str | None) -> bool:
     return False
 
 
-def _of_certificates() -> str:
-    """Return what is wrong with the certificates that the environment names, with a blank before it; nothing where they are used."""
-    for name, is_there in (("SSL_CERT_FILE", os.path.isfile), ("SSL_CERT_DIR", os.path.isdir)):
-        path = os.environ.get(name)
-        if path and not (is_there(path) and os.access(path, os.R_OK)):
-            kind = "file" if name == "SSL_CERT_FILE" else "folder"
-            return f" {name} names {shown(path, 200)}, and there is no such {kind} that can be read. Correct it, or unset it."
-    if path := os.environ.get("SSL_CERT_FILE"):
-        try:
-            ssl.create_default_context(cafile=path)
-        except OSError:
-            return f" SSL_CERT_FILE names {shown(path, 200)}, which holds no certificate. Correct it, or unset it."
-    other = next((name for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE") if os.environ.get(name)), None)
-    if other is not None and not os.environ.get("SSL_CERT_FILE"):
-        return f" {other} is not read here: name the file in SSL_CERT_FILE."
-    return ""
-
-
 def _is_this_machine(authority: str) -> bool:
     host = URL(f"http://{authority}").host or ""
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
-
-
-def _raise_unreachable(endpoint: Endpoint, exc: aiohttp.ClientError | OSError) -> NoReturn:
-    shown = endpoint.shown
-    match exc:
-        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientSSLError() | ssl.SSLError():
-            raise ModelRejected(
-                f"TLS with {shown} failed: {in_words(exc)}. Check the certificate, and https or http in the base URL.{_of_certificates()}"
-            ) from exc
-        case aiohttp.ClientHttpProxyError():
-            # From None here and below: the representation of this error shows the request's headers, the key among them.
-            raise ModelRejected(f"The proxy refuses to connect to {shown}: {exc.status}.", status=exc.status) from None
-        case aiohttp.ClientResponseError():
-            raise ModelResponseInvalid(
-                f"{shown} answered with something that is not HTTP. Check the base URL."
-            ) from None
-        case aiohttp.ClientProxyConnectionError():
-            raise ModelUnavailable(
-                f"The proxy to {shown} cannot be reached: {in_words(exc)}. Check HTTPS_PROXY and NO_PROXY."
-            ) from exc
-        case aiohttp.ClientConnectorDNSError():
-            raise ModelUnavailable(f"The host of {shown} cannot be found. Check the base URL and the network.") from exc
-        case aiohttp.ServerTimeoutError():
-            seconds = endpoint.timeouts.connect_seconds
-            raise ModelUnavailable(
-                f"{shown} did not accept a connection within {seconds:g} s (Timeouts.connect_seconds)."
-            ) from exc
-        case aiohttp.ClientConnectorError():
-            raise ModelUnavailable(
-                f"Cannot connect to {shown}: {in_words(exc)}. Check that the server runs, and the base URL."
-            ) from exc
-        case _:
-            raise ModelUnavailable(f"{shown} closed the connection without an answer: {in_words(exc)}.") from exc
 
 
 # --- Doors: how a dialect is spoken at a cloud's own address: the path, the fields that differ, and who asks. Values
