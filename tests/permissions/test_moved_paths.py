@@ -8,7 +8,20 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Guards, Tool, allow, ask, deny, file_tools, first_of, open_session, shell_tool, writing_tools
+from treadle import (
+    Agent,
+    Guards,
+    Tool,
+    allow,
+    ask,
+    can_use_tool,
+    deny,
+    file_tools,
+    first_of,
+    open_session,
+    shell_tool,
+    writing_tools,
+)
 from treadle.events import ApprovalRequested
 from treadle.messages import Result, ToolCall
 from treadle.testing import ScriptedModel, call, text
@@ -226,6 +239,52 @@ async def test_consent_to_a_line_is_none_to_a_protected_file_that_it_reaches_by_
         result = await agent.resume(session)
 
     assert (result.completed, (root / ".git/config").read_text()) == (True, "x\n")
+
+
+WRITES = ("echo x > pub/key", "cp out/a pub/key", "cp out/a pub", "tee pub/key < out/a", "sed -i s/a/b/ pub/key", "my-tool --out=pub/key", "for i in 1; do echo x > pub/key; done", "chmod 600 pub/k*")  # fmt: skip
+
+
+@pytest.mark.row("AT-PATHS-SWAPPED", "AT-APPROVAL-BOUND")
+@pytest.mark.parametrize("line", WRITES)
+@pytest.mark.parametrize("to", ["{outside}", "../out/b"])
+async def test_consent_to_a_line_is_none_to_where_a_path_of_it_leads_by_now(root, tmp_path_factory, line, to):
+    outside = tmp_path_factory.mktemp("outside") / "victim"
+    for one in (outside, root / "out/b"):
+        one.write_text("mine\n")
+    target = to.format(outside=outside)
+    name = "pub/a" if line.endswith(" pub") else "pub/key"
+    async with open_session(root / "agent.db", id="s") as session:
+        model = ScriptedModel([call("shell", command=line), text("Done.")])
+        paused = await Agent(model, tools=[shell_tool(root)]).run("Go", session=session)
+        swap(root, name, target)
+        await session.answer(paused.approvals[0].id, "allow")
+    async with open_session(root / "agent.db", id="s") as session:  # as another process does it
+        again = await Agent(ScriptedModel([text("Done.")]), tools=[shell_tool(root)]).resume(session)
+        assert [one.id for one in again.approvals] != [paused.approvals[0].id]
+        assert (root / name).resolve().name in again.approvals[0].preview.text
+        assert (outside.read_text(), (root / "out/b").read_text()) == ("mine\n", "mine\n")
+        await session.answer(again.approvals[0].id, "allow")
+        result = await Agent(ScriptedModel([text("Done.")]), tools=[shell_tool(root)]).resume(session)
+
+    assert (result.completed, result.approvals) == (True, ())
+
+
+@pytest.mark.row("AT-PATHS-SWAPPED")
+async def test_a_line_that_a_policy_allows_after_a_while_is_decided_on_as_its_paths_lead_then(root, tmp_path):
+    (tmp_path / "victim").write_text("mine\n")
+    asked: list[str] = []
+
+    async def may(name: str, arguments: JsonObject, session: Any) -> bool:
+        asked.append(arguments["command"])
+        if len(asked) == 1:  # a person has read it
+            swap(root, "pub/key", "../out/a")
+        return len(asked) == 1
+
+    model = ScriptedModel([call("shell", command="echo x > pub/key"), text("Done.")])
+    result = await Agent(model, tools=[shell_tool(root)], policy=can_use_tool(may)).run("Go")
+
+    assert [one.status for one in result.tool_calls] == ["denied"]
+    assert (len(asked), (root / "out/a").read_text()) == (2, "a\n")
 
 
 @pytest.mark.row("AT-PATHS-SWAPPED", "AT-PATHS-DENIED")

@@ -177,6 +177,8 @@ def _command(call: CheckedCall, line: JudgedLine, lifted: Sequence[str]) -> Prev
     found += [
         f"It {'may write' if access == 'write' else 'reads'} outside the folder: {path}" for access, path in outside
     ]
+    linked = dict.fromkeys((one.way, one.subject.names[0]) for one in line.reached if one.way and not one.is_outside)
+    found += [f"{way} leads to {name}, through a link." for way, name in linked]
     found += [one.shown for one in line.line.doubts[:1]]
     return Preview(kind="command", text="\n\n".join(filter(None, [line.line.source, "\n".join(dict.fromkeys(found))])))
 
@@ -284,6 +286,7 @@ def action_digest(session_id: str, call: CheckedCall) -> str:
     named = {key: names[0] for key, names in call.named.items() if call.arguments.get(key) not in names}
     if named or call.folder != ".":
         parts += [named, call.folder]
+    parts += [[name, access] for name, way, access, _ in call.files if way]
     return digest([*parts, call.digest] if is_draft else parts)
 
 

@@ -28,10 +28,9 @@ __all__ = [
     "has_other_names",
     "judged",
     "pattern_of",
+    "placed",
     "resolved",
-    "start_folder",
     "subjects_of",
-    "touched",
 ]
 
 
@@ -94,8 +93,8 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True):
     access: Literal["read", "write"]
     is_outside: bool
     """Whether it lies outside the root folder, links resolved."""
-    is_linked: bool = False
-    """Whether a link is on the way to it."""
+    way: str = ""
+    """The path as the line has it, where a link is on the way; empty for any other."""
     unknown: str = ""
     """Why it is unknown where it leads, in one sentence: a rule on paths that does not find it has proven nothing. Empty for any other."""
 
@@ -110,6 +109,8 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
 
     line: Line
     reached: tuple[Reached, ...]
+    folder: str = "."
+    """Where it starts, relative to the root folder, or absolute where it is outside."""
     redirects: bool
     """Whether the line itself writes a file, by a redirection."""
     among: FileNames | None = None
@@ -161,7 +162,7 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
 
     def _allows(self, pattern: CommandPattern, one: Invocation) -> bool:
         """Whether a pattern vouches for a command. What a wildcard matches names another file where a link is on the way."""
-        if pattern.has_wildcards and any(path.is_linked for path in self.reached):
+        if pattern.has_wildcards and any(path.way for path in self.reached):
             return False
         return pattern.allows(one, is_away=not self.at_root.issuperset(one.folders))
 
@@ -172,34 +173,17 @@ class JudgedLine(msgspec.Struct, frozen=True, kw_only=True):
         return any(pattern.forbids(one) for one in self.line.invocations)
 
 
-def start_folder(tool: Tool, arguments: JsonObject, facts: JsonObject) -> str:
-    """Return the folder in which the line of a call would start, relative to the root folder; `.` for a call that runs no line.
-
-    Args:
-        facts: What tools have remembered in the session.
-    """
-    if tool.line is None:
-        return "."
-    try:
-        place = tool.line(copied(arguments), copied(facts)).look(".")
-    except Exception:  # noqa: BLE001 - the author's function: `judged` says what it means that it raises
-        return "."
-    return place.path if place.relative is None else place.relative
-
-
-def touched(call: CheckedCall, facts: JsonObject) -> object:
-    """Return which files a call touches, as its paths lead now: to be compared with the same at another time.
-
-    The path of a tool that opens files itself leads where it led when the call was decided on, or the tool refuses it: of such a call only
-    whether its file has other names (hard links) can change.
+def placed(call: CheckedCall, facts: JsonObject) -> CheckedCall:
+    """Return a call that says where its line starts, and where the paths of it lead: compared with the same once it starts.
 
     Args:
         facts: What tools have remembered in the session.
     """
     line = judged(call, facts)
     if line is None:
-        return [has_other_names(one) for one in (subjects_of(call) or {}).values() if isinstance(one, Subject)]
-    return [(one.subject.names, one.access, has_other_names(one.subject)) for one in line.reached]
+        return call
+    files = ((one.subject.names[0], one.way, one.access, has_other_names(one.subject)) for one in line.reached)
+    return structs.replace(call, folder=line.folder, files=tuple(files))
 
 
 def has_other_names(subject: Subject) -> bool:
@@ -216,10 +200,13 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
     if call.tool.line is None:
         return None
     try:
-        given = call.tool.line(copied(call.arguments), copied(facts))
-    except Exception as error:  # noqa: BLE001 - the author's function; what it cannot say is in doubt
+        return _judged(call.tool.line(copied(call.arguments), copied(facts)))
+    except Exception as error:  # noqa: BLE001 - the author's functions; what they cannot say is in doubt
         doubt = Doubt(reason=f"The tool failed to say which line it would run: {type(error).__name__}.", text=call.name)
         return JudgedLine(line=Line(source="", doubts=(doubt,)), reached=(), redirects=False)
+
+
+def _judged(given: ShellLine) -> JudgedLine:
     line = analyse(given.text)
     start = given.look(".")
     named, doubts = _expanded(line, given)
@@ -230,6 +217,7 @@ def judged(call: CheckedCall, facts: JsonObject) -> JudgedLine | None:
     return JudgedLine(
         line=line,
         reached=reached,
+        folder=start.path if start.relative is None else start.relative,
         redirects=any(one.writes for one in line.redirections),
         at_root=frozenset(
             at
@@ -300,7 +288,7 @@ def _reached(touched: Touched, given: ShellLine, start: str) -> list[Reached]:
     found = [_placed(place, touched.access, touched.extent, given, may_be_outside=touched.is_program)]
     if not touched.from_root:
         plain = posixpath.normpath(posixpath.join(start, touched.path))
-        found = [structs.replace(found[0], is_linked=place.path != plain)]
+        found = [structs.replace(found[0], way=touched.path if place.path != plain else "")]
     if touched.extent == "file" and place.is_folder:
         return [structs.replace(found[0], unknown="What the program does with a folder is unknown.")]
     if touched.extent == "tree" and place.relative is None:

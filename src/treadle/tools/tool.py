@@ -386,6 +386,9 @@ class CheckedCall(msgspec.Struct, Documented, frozen=True, kw_only=True):
     tool does not say, or could not."""
     folder: str = "."
     """Where its line of shell starts, relative to the root folder, as it was checked: see `Tool.line`. `.` for any other call."""
+    files: tuple[tuple[str, str, str, bool], ...] = ()
+    """What the paths of its line led to as it was checked. Of each: its name; the path in the line, where that goes through a link; `read` or
+    `write`; and whether it has other names (hard links)."""
     decision: Decision | None = None
     """The decision by which it runs. A policy sees the one so far here: its own, when it is asked about what it changed; or the
     recorded one of a call that continues after a pause or a crash. None where nothing is decided yet."""

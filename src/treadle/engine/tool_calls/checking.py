@@ -13,7 +13,7 @@ from treadle.engine.tool_calls.calls import Checked, Decided, Refused
 from treadle.errors import InvalidArguments, InvalidJson, Rejected
 from treadle.messages import ToolCall
 from treadle.permissions.denied import with_reachable
-from treadle.permissions.lines import facts_in, resolved, start_folder
+from treadle.permissions.lines import facts_in, placed, resolved
 from treadle.permissions.modes import in_mode, is_of_rules, with_approval, with_protection
 from treadle.permissions.policies import default_decision, failed_policy, opinion, stricter
 from treadle.ports import Policy
@@ -256,7 +256,7 @@ class Checker:
         if is_long:
             await asyncio.sleep(0)
         equal, key = call_digests(self._session_id, place.step, place.position, tool.name, arguments)
-        return CheckedCall(
+        call = CheckedCall(
             call=proposed,
             tool=tool,
             arguments=arguments,
@@ -267,8 +267,8 @@ class Checker:
             digest=equal,
             key=key,
             subjects=None if tool.subjects is None else resolved(tool, arguments),
-            folder="." if tool.line is None else start_folder(tool, arguments, facts_in(self._session)),
         )
+        return call if tool.line is None else placed(call, facts_in(self._session))
 
     def _missing(self, proposed: ToolCall) -> ToolResult:
         """Say why there is no such tool now."""

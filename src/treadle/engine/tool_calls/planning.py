@@ -22,14 +22,14 @@ from treadle.engine.tool_calls.early import EarlyCalls
 from treadle.errors import ConfigurationError
 from treadle.events import AnyEvent, ApprovalRequested, CallDecided, RepeatNoticed
 from treadle.permissions import consent
-from treadle.permissions.lines import start_folder, touched
+from treadle.permissions.lines import has_other_names, placed, subjects_of
 from treadle.ports import DecisionKind
 from treadle.redaction import redacted_logger
 from treadle.sessions.answering import check_answer, check_scope
 from treadle.sessions.inbox import answer_events, plan_ended
 from treadle.state import Approval, CallState, LeftAnswer, answer_id, is_equal
 from treadle.stops import Stop, StopReason
-from treadle.tools import Answer, CallStatus, CheckedCall, Decision, Effect, JsonObject, ToolResult
+from treadle.tools import Answer, CallStatus, CheckedCall, Decision, Effect, JsonObject, Subject, ToolResult
 
 __all__ = ["Planner"]
 
@@ -216,13 +216,13 @@ class Planner:
         self._progress = progress
         self._approval_seconds = scope.about.approval_seconds
         self.approving = Approving(scope)
-        self._places: dict[str, object] = {}
-        """What calls touch that wait for a call which acts: its links may lead them elsewhere, or give a file another name."""
+        self._several: dict[str, list[bool]] = {}
+        """Which files of calls that wait for a call which acts have several names (hard links): it may give them another."""
 
     async def plan(self, batch: Batch, finisher: Finisher) -> Plan:
         """Return one decision a call, in call order. Nothing has run yet."""
         proposal = batch.proposal
-        self._places.clear()
+        self._several.clear()
         plan = Plan(finisher=finisher, stop=None if proposal is None else proposal.stop)
         if proposal is not None and (failure := proposal.failure) is not None:
             for state in batch.calls:
@@ -367,7 +367,7 @@ class Planner:
         if not has_begun:
             if call.decision is not None and call.decision.mode != self._top.mode:
                 return True
-            if (call.tool.line is not None or self._places) and self._is_elsewhere(call):
+            if (call.tool.line is not None or self._several) and self._is_elsewhere(call):
                 return True
         if state is None or not self._has_doubts or _is_under_way(state, call) or consent.is_allowed(state):
             return False
@@ -375,10 +375,11 @@ class Planner:
 
     def _is_elsewhere(self, call: CheckedCall) -> bool:
         """Whether a call would start in another folder, or touch other files, than those for which it was decided on."""
-        facts = self._ledger.state.facts.values
-        if call.tool.line is not None and call.folder != start_folder(call.tool, call.arguments, facts):
-            return True
-        return call.call.id in self._places and self._places[call.call.id] != touched(call, facts)
+        if call.tool.line is not None:
+            now = placed(call, self._ledger.state.facts.values)
+            return (call.folder, call.files) != (now.folder, now.files)
+        # A tool that opens files itself refuses a path that leads elsewhere.
+        return call.call.id in self._several and self._several[call.call.id] != _with_other_names(call)
 
     async def decide_anew(self, calls: Sequence[CheckedCall], batch: Batch, finisher: Finisher) -> Plan:
         """Return the plan of calls that are to start, each decided on as things stand now."""
@@ -500,8 +501,8 @@ class Planner:
             plan.adopted.append((call, kept))
             return
         plan.ready.append(call)
-        if plan.acts and (call.tool.line is not None or call.tool.subjects is not None):
-            self._places[call.id] = touched(call, self._ledger.state.facts.values)
+        if plan.acts and call.tool.subjects is not None:
+            self._several[call.id] = _with_other_names(call)
         plan.acts = plan.acts or not call.effect.is_read
 
     def _plan_ended(self, state: CallState) -> list[AnyEvent]:
@@ -572,6 +573,11 @@ class Planner:
             expires_at=self._ledger.store_time() + self._approval_seconds,
             edited=decided.edited,
         )
+
+
+def _with_other_names(call: CheckedCall) -> list[bool]:
+    """Say of each file that a call names whether it has other names (hard links)."""
+    return [has_other_names(one) for one in (subjects_of(call) or {}).values() if isinstance(one, Subject)]
 
 
 def _is_under_way(state: CallState, call: CheckedCall) -> bool:

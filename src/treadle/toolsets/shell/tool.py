@@ -353,7 +353,10 @@ def _line(root: Root, arguments: JsonObject, facts: JsonObject) -> ShellLine:
 def _look(root: str, folder: str, path: str) -> Place:
     """Say what a path stands for. A link on the way decides where it lies; one of a process (`/proc/self/cwd`) is followed by nobody."""
     named = os.path.normpath(Path(folder, path))
-    real = os.path.realpath(Path(folder, path))
+    try:
+        real = os.path.realpath(Path(folder, path))
+    except OSError:  # a link that nobody but its owner may read
+        return Place(path=named, relative=None, is_unknown=True)
     if real != named and (other := _by_a_process(str(Path(folder, path)))) is not None:
         return Place(path=other, relative=None, is_unknown=True)
     is_within = real == root or real.startswith(f"{root.rstrip('/')}/")
