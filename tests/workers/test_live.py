@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from tests.workers.test_workers import working
 
 import program
-from treadle import Agent, resolve_model
+from treadle import Agent, open_journal, open_session, resolve_model
 from treadle.events import AnyEvent, ModelDelta, ModelFinished, ModelStarted
 from treadle.mock import MockProvider, Turn
 from treadle.workers import Worker, follow, result, submit
@@ -106,18 +107,48 @@ async def test_two_followers_see_all_of_it_and_the_later_one_from_its_beginning(
     assert said(seen[1]) in ("", STORY)  # all of it, or none where the answer ended before it was heard
 
 
-@pytest.mark.parametrize("is_offered", [False, True])
-async def test_who_is_told_nothing_live_sees_whole_events(tmp_path: Path, is_offered: bool) -> None:
+async def test_a_follower_that_may_not_write_next_to_the_journal_sees_whole_events(tmp_path: Path) -> None:
     journal, seen = tmp_path / "agent.db", list[AnyEvent]()
-    if is_offered:  # but the follower may not write beside the journal
-        Path(f"{journal}-live").write_text("a file where the folder would be")
+    Path(f"{journal}-live").write_text("a file where the folder would be")
     async with MockProvider([STORY]) as provider, asyncio.timeout(90):
         model = resolve_model("openai-chat:mock", base_url=provider.base_url, api_key="sk-mock")
         session_id = await submit(journal, "clerk", "Tell a story")
-        async with working(journal, {"clerk": lambda: Agent(model)}, live=is_offered):
+        async with working(journal, {"clerk": lambda: Agent(model)}):
             await collect(journal, session_id, seen, asyncio.Event())
     assert said(seen) == ""
     assert [event.message.text for event in seen if isinstance(event, ModelFinished)] == [STORY]
+
+
+TELLER = """
+import asyncio, sys
+from treadle import Agent, open_session, resolve_model
+
+async def main(journal, base_url):
+    model = resolve_model("openai-chat:mock", base_url=base_url, api_key="sk-mock")
+    async with open_session(journal, id="story") as session:
+        await Agent(model).run("Tell a story", session=session)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("address", ["sqlite", "postgres"], indirect=True)
+async def test_an_answer_of_agent_run_is_followed_from_another_process_while_it_comes(address: str) -> None:
+    seen, spoke = list[AnyEvent](), asyncio.Event()
+    async with open_session(address, id="story"):
+        pass
+    async with MockProvider([Turn(text=STORY, gate="later", hold_after_pieces=3)]) as provider, asyncio.timeout(90):
+        run = await asyncio.create_subprocess_exec(sys.executable, "-c", TELLER, address, provider.base_url)
+        async with open_journal(address) as journal:
+            while not await journal.read("story"):
+                await asyncio.sleep(0.01)  # sleep: the process tells nobody that its run has begun
+        following = asyncio.create_task(collect(address, "story", seen, spoke))
+        await spoke.wait()
+        assert said(seen) != STORY
+        provider.gate("later").open()
+        await following
+        assert await run.wait() == 0
+    assert said(seen) == STORY
 
 
 async def test_the_file_of_a_follower_that_died_is_removed_and_strange_files_are_left_alone(tmp_path: Path) -> None:

@@ -20,9 +20,10 @@ from treadle.engine.spec import AgentSpec, RunResult, conclude, link_runs, trace
 from treadle.errors import AgentChanged, ConfigurationError, JournalError, RunHandedOver, SessionConflict, shown
 from treadle.events import MessageAdded, RunResumed, RunStarted, SessionChanged, Subscriber
 from treadle.messages import Message, user_message
-from treadle.ports import Model
+from treadle.ports import HasLive, Model
 from treadle.redaction import redacted_logger
 from treadle.sessions.inbox import Inbox
+from treadle.sessions.live import LiveTeller
 from treadle.sessions.maintenance import settle
 from treadle.sessions.session import Session
 from treadle.sessions.views import ReadOnlyView
@@ -108,6 +109,7 @@ class Lifecycle:
         self._wanted: Stop | None = None  # the end that was asked for before there was anything to interrupt
         self._running: asyncio.Task[RunResult] | None = None
         self._is_handed_over = False
+        self._live: LiveTeller | None = None
 
     # --- from its beginning to its end
 
@@ -148,6 +150,8 @@ class Lifecycle:
             self.session = session
             interrupt = self._interruptible(session)
             session.ledger.subscribers = [*self.subscribers, *self.watchers]
+            if isinstance(session.journal, HasLive):
+                session.ledger.live = self._live = LiveTeller(session.journal, session.id)
             self._check_name()
             self._check_tenant(session)
             check_deps(self._spec.toolbox, self._deps)
@@ -163,6 +167,9 @@ class Lifecycle:
                 self._interrupt.disarm()
             session.ledger.subscribers = []
             await self._end_looks()
+            if self._live is not None:
+                session.ledger.live = None
+                await self._live.close()
             await session.release()
 
     async def _to_its_end(self, session: Session, interrupt: Interrupt, *, may_have_messages: bool) -> RunResult:

@@ -7,7 +7,7 @@ memory. It knows nothing of how the store works, and repairs nothing in it.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
 from treadle.errors import IntentNotStored, JournalError, SessionConflict
 from treadle.events import ActionDecided, AnyEvent, JournalDegraded, ToolResumed, ToolStarted
@@ -18,6 +18,7 @@ from treadle.ports import (
     Clock,
     DueItem,
     HasClock,
+    HasLive,
     HasOverview,
     InboxMessage,
     Journal,
@@ -64,6 +65,16 @@ class DegradingJournal:
         """Return how many events of a session are in memory only."""
         tail = self._tails.get(session_id)
         return len(tail.events) if tail is not None and tail.is_degraded else 0
+
+    async def tell_live(self, session_id: str, number: int, pieces: Sequence[str], told: int) -> int:
+        """As `HasLive` says; tells nobody where the store cannot."""
+        if not isinstance(self._journal, HasLive):
+            return told
+        return await self._journal.tell_live(session_id, number, pieces, told)
+
+    def hear_live(self, session_id: str) -> AbstractAsyncContextManager[Callable[[], list[tuple[int, str]]]]:
+        """As `HasLive` says; nothing comes where the store cannot."""
+        return self._journal.hear_live(session_id) if isinstance(self._journal, HasLive) else nullcontext(list)
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
         """As the port says, but for a store that fails: then the events wait in memory.

@@ -153,7 +153,8 @@ class LiveTexts:
             return told
         begin = 0 if misses_some else told
         payloads = _payloads(number, sum(map(len, pieces[:begin])), "".join(pieces[begin:count]))
-        await self._ask(partial(_send, digest=digest, payloads=payloads))
+        if payloads:
+            await self._ask(partial(_send, digest=digest, payloads=payloads))
         return count
 
     async def _look(self, digest: str) -> tuple[bool, bool]:

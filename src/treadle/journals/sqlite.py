@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import AbstractAsyncContextManager, closing, suppress
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from treadle.journals.backend import (
     unknown,
 )
 from treadle.journals.sqlite_leases import Claimed, FileLease, LeaseRows, Leases
+from treadle.journals.sqlite_live import LiveFolder
 from treadle.journals.store import (
     LEASE_SECONDS,
     SELECT_SUM,
@@ -1318,6 +1319,16 @@ class SqliteJournal(TableJournal[SqliteBackend]):
         super().__init__(
             SqliteBackend(_path_of(path), read_only=read_only, busy_seconds=busy_seconds, lease_seconds=lease_seconds)
         )
+
+        self._live = LiveFolder(Path(f"{self.location}-live"))
+
+    async def tell_live(self, session_id: str, number: int, pieces: Sequence[str], told: int) -> int:
+        """Write what followers on this machine do not know yet into their files; nothing where nobody follows."""
+        return await self._live.tell_live(session_id, number, pieces, told)
+
+    def hear_live(self, session_id: str) -> AbstractAsyncContextManager[Callable[[], list[tuple[int, str]]]]:
+        """Receive the live texts of a session, in a file of its own next to the journal."""
+        return self._live.hear_live(session_id)
 
     async def open(self) -> None:
         """Open the file now instead of with the first call.

@@ -62,6 +62,8 @@ class Ledger:
         self.parent = parent
         self.run_id = state.run.id if state.run else ""
         self.subscribers: list[Subscriber] = []
+        self.live: Subscriber | None = None
+        """Tells followers in other processes what is not stored; None where nobody can follow."""
         self.store_ahead_seconds = 0.0
         """How far the store's clock is ahead of ours, measured when the session was taken; 0 for a store without one."""
         # Invariant: numbers are given, stored and folded in one order, although calls finish side by side.
@@ -129,7 +131,7 @@ class Ledger:
                 self._is_torn = True  # stored or not: whoever records next looks
                 raise
             self._apply(stamped)
-        if self.subscribers:
+        if self.is_heard:
             for event in stamped:
                 self._tell(event)
         return True
@@ -148,9 +150,14 @@ class Ledger:
         for event in stored:
             self._tell(event)
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody may hear what is live."""
+        return bool(self.subscribers) or self.live is not None
+
     def publish(self, event: AnyEvent) -> None:
         """Tell subscribers of something live, which is not journaled."""
-        if self.subscribers:
+        if self.is_heard:
             (stamped,) = self._stamp((event,), after=-1)
             self._tell(stamped)
 
@@ -201,7 +208,9 @@ class Ledger:
                 return "deleted" if isinstance(event, SessionChanged) and event.status == "deleted" else None
 
     def _tell(self, event: AnyEvent) -> None:
-        if type(event) in _OPEN:
+        if self.live is not None:
+            self.live(event)
+        if self.subscribers and type(event) in _OPEN:
             event = _own(event)
         for subscriber in tuple(self.subscribers):
             try:

@@ -16,13 +16,13 @@ from treadle.errors import ConfigurationError, SessionExists, SessionNotActive, 
 from treadle.events import AnyEvent, RunFinished, SessionChanged, TaskSubmitted, TaskWithdrawn
 from treadle.fields import Documented, checked
 from treadle.messages import Message, user_message
-from treadle.ports import Clock, Dispatcher, Journal
+from treadle.ports import Clock, Dispatcher, HasLive, Journal
 from treadle.resolve import open_journal
 from treadle.resolve.journals import SystemClock, SystemRandomness
+from treadle.sessions.live import with_live
 from treadle.sessions.maintenance import check_here, fold
 from treadle.state import SessionState
 from treadle.tools import JsonObject
-from treadle.workers.live import live_line, with_live
 
 __all__ = ["TaskResult", "follow", "result", "shared_journal", "submit"]
 
@@ -181,8 +181,8 @@ async def follow(
 
     Args:
         after: The number of the event after which to begin.
-        live: Also yield a `ModelDelta` for each piece of an answer, as a worker gets it from the model. They have no number.
-            If the journal is a file, this works for workers on this machine. Without them, no stored event is missing.
+        live: Also yield a `ModelDelta` for each piece of an answer, as the process that runs the agent gets it. They have
+            no number. If the journal is a file, this works for processes of this machine. Without them, no stored event is missing.
 
     Raises:
         UnknownSession: The journal has no such session.
@@ -191,9 +191,10 @@ async def follow(
     async with shared_journal(journal) as store:
         if not after and not await store.read(session_id):
             raise UnknownSession(f"There is no session {shown(session_id)} in the journal {store.location}.")
-        line = live_line(store) if live else None
         stored = store.follow(session_id, after=after)
-        async for event in stored if line is None else with_live(line, session_id, stored, is_whole=after <= 0):
+        if live and isinstance(store, HasLive):
+            stored = with_live(store, session_id, stored, is_whole=after <= 0)
+        async for event in stored:
             yield event
 
 

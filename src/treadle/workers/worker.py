@@ -65,7 +65,6 @@ from treadle.workers.health import (
     worker_samples,
 )
 from treadle.workers.limits import Limit, LimitReachedNow, Limits, Subject, checked_limit
-from treadle.workers.live import LiveTeller, live_line
 from treadle.workers.presence import Presence, WorkerInfo, boot_id, checked_worker_name, list_workers
 from treadle.workers.submitting import shared_journal
 
@@ -113,7 +112,6 @@ class SessionRunner:
         agents: What makes each agent, by the name under which tasks are submitted.
         tries: How often the process of a run may die at one place until the session is set aside.
         metrics: Where what the runs do is counted; None to count nothing.
-        live: Whether followers see what the model says while it says it.
         accepts_change: Whether a run continues with an agent that has changed since the run began.
     """
 
@@ -127,13 +125,11 @@ class SessionRunner:
         deps: Any = None,  # Any: the application's own object
         limits: Limits | None = None,
         metrics: Metrics | None = None,
-        live: bool = False,
         accepts_change: bool = False,
     ) -> None:
         self._accepts_change = accepts_change
         self._limits = limits or Limits(journal, (), clock)
         self._metrics = metrics or Metrics()
-        self._live = live_line(journal) if live else None
         self._journal = journal
         self._is_handed_over = False
         self._makers = agents
@@ -177,8 +173,6 @@ class SessionRunner:
                 whose = self._subject(session)
                 traces.tenant, traces.agent = whose.tenant, whose.agent
                 life.subscribers.append(partial(_trace_run, traces))
-                if self._live is not None:
-                    life.subscribers.append(LiveTeller(self._live, session_id))
                 return await self._run(session, life, whose)
         except RunHandedOver:
             logger.info("Session %s is handed over: another worker resumes it.", session_id)
@@ -911,7 +905,6 @@ class Worker:
         drain_seconds: How long runs may continue after `stop`, before they are handed over to other workers.
         limits: How much may run at once, and in a minute, over all workers that share the journal.
         health_port: The port of 127.0.0.1 on which it answers `/live`, `/health` and `/metrics`; 0 for any free port, None for none.
-        live: Whether followers can see answers as they stream; if the journal is a file, only on this machine.
         accepts_change: Whether it continues runs with its agents as they are now, if they have changed since: other tools,
             model or output. By default such a run waits for a worker that has the agent as it was.
         clock: Replaces the machine's clock, for tests.
@@ -935,7 +928,6 @@ class Worker:
         drain_seconds: float = 30.0,
         limits: Collection[Limit] = (),
         health_port: int | None = None,
-        live: bool = True,
         accepts_change: bool = False,
         clock: Clock | None = None,
     ) -> None:
@@ -950,7 +942,6 @@ class Worker:
         self._tries = tries
         self._drain_seconds = drain_seconds
         self._limits = _checked_limits(limits)
-        self._live = live
         self._accepts_change = accepts_change
         self._clock = clock or SystemClock()
         self._waiting: dict[str, tuple[str, float]] = {}
@@ -1014,7 +1005,6 @@ class Worker:
                 deps=self._deps,
                 limits=limits,
                 metrics=self._metrics,
-                live=self._live,
                 accepts_change=self._accepts_change,
             )
             await runner.check_agents()

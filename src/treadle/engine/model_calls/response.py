@@ -387,7 +387,7 @@ class ResponseCollector:
         is_text = type(part) is TextDelta
         (self._text_pieces if is_text else self._thought_pieces).add(text)
         self.has_emitted = True
-        if not self._ledger.subscribers:
+        if not self._ledger.is_heard:
             return False
         delta = ModelDelta(step=self.step, text=text) if is_text else ModelDelta(step=self.step, thinking=text)
         self._ledger.publish(delta)
@@ -403,7 +403,7 @@ class ResponseCollector:
         if self._first_at is None:
             self._first_at = self._ledger.clock.monotonic()
         self.has_emitted = True
-        if self._ledger.subscribers:
+        if self._ledger.is_heard:
             self._ledger.publish(ModelDelta(step=self.step, call=named))
         if position < self._early.room:
             self._offer(named, position)

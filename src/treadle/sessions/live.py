@@ -4,12 +4,8 @@ The pieces of one answer are one text, a line each. Its number is that of the an
 """
 
 import asyncio
-import hashlib
-import os
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, suppress
 
 import msgspec
 
@@ -25,113 +21,18 @@ from treadle.events import (
     decode_event,
     encode_event,
 )
-from treadle.ports import HasLive, Journal
+from treadle.ports import HasLive
 from treadle.redaction import redacted_logger
-from treadle.resolve.journals import SystemRandomness
 
-__all__ = ["LiveTeller", "live_line", "with_live"]
+__all__ = ["LiveTeller", "with_live"]
 
-
-# --- What a model says while it says it, in files next to a journal that is a file. Nothing here is kept.
-
-TOUCH_SECONDS = 2.0
-"""How often a follower shows that it lives."""
-STALE_SECONDS = 30.0
-"""After so long without a sign of life its file is removed."""
-
-
-def live_folder(location: str) -> Path | None:
-    """Return where the followers of a journal leave their files; None for a journal that is not a file of this machine."""
-    return Path(f"{location}-live") if Path(location).is_absolute() and Path(location).exists() else None
-
-
-class FolderLine:
-    """The port `HasLive`, in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._told: dict[str, tuple[int, int]] = {}
-        """For each follower's file, how many pieces of which text it has."""
-
-    async def tell_live(self, session_id: str, number: int, pieces: Sequence[str], told: int) -> int:
-        try:
-            return await asyncio.to_thread(self._write, _digest(session_id), number, pieces)
-        except OSError as error:
-            raise JournalError(f"A follower's file cannot be written: {error}") from error
-
-    def _write(self, beginning: str, number: int, pieces: Sequence[str]) -> int:
-        count, files = len(pieces), _files(self._folder, beginning)
-        for gone in {name for name in self._told if name.startswith(beginning)} - {entry.name for entry in files}:
-            del self._told[gone]
-        for entry in files:
-            if time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_SECONDS:
-                Path(entry.path).unlink(missing_ok=True)
-                continue
-            last, known = self._told.get(entry.name, (number, 0))
-            fresh = pieces[known if last == number else 0 : count]
-            descriptor = os.open(entry.path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                os.write(descriptor, "".join(f"{number} {piece}" for piece in fresh).encode())
-            finally:
-                os.close(descriptor)
-            self._told[entry.name] = number, count
-        return count
-
-    @asynccontextmanager
-    async def hear_live(self, session_id: str) -> AsyncIterator[Callable[[], list[tuple[int, str]]]]:
-        """Leave a file for as long as it is followed. Raises OSError: this process may not write next to the journal."""
-        reader = _Reader(self._folder, session_id)
-        try:
-            yield reader.read
-        finally:
-            reader.close()
-
-
-class _Reader:
-    """A follower's file, and what was written into it."""
-
-    def __init__(self, folder: Path, session_id: str) -> None:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        self._path = folder / f"{_digest(session_id)}.{SystemRandomness().token()}"
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        self._rest = b""
-        self._touched_at = time.monotonic()
-
-    def read(self) -> list[tuple[int, str]]:
-        """Return the lines that have come since, each with the number of its text."""
-        if time.monotonic() - self._touched_at > TOUCH_SECONDS:
-            os.utime(self._descriptor)
-            self._touched_at = time.monotonic()
-        grown = b"".join(iter(lambda: os.read(self._descriptor, 1 << 20), b""))
-        *lines, self._rest = (self._rest + grown).split(b"\n")
-        return [(int(number), f"{text.decode()}\n") for number, _, text in (line.partition(b" ") for line in lines)]
-
-    def close(self) -> None:
-        """Remove the file."""
-        os.close(self._descriptor)
-        self._path.unlink(missing_ok=True)
-        with suppress(OSError):
-            self._path.parent.rmdir()  # the last follower leaves no folder behind
-
-
-def _files(folder: Path, beginning: str) -> list["os.DirEntry[str]"]:
-    try:
-        with os.scandir(folder) as entries:
-            return [one for one in entries if one.name.startswith(beginning) and one.is_file(follow_symlinks=False)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _digest(session_id: str) -> str:
-    return hashlib.sha256(session_id.encode()).hexdigest()[:32]
-
-
-# --- What a model says while it says it, told to followers in other processes. Nothing here is kept.
 
 logger = redacted_logger(__name__)
 
 FLUSH_SECONDS = 0.05
 """How long pieces of an answer are gathered until they are told."""
+LOOK_SECONDS = 0.5
+"""How often new followers are looked for while the model says nothing in the middle of an answer."""
 GLANCE_SECONDS = 0.05
 """How often a follower looks whether something has come."""
 LAST_SECONDS = 5.0
@@ -142,56 +43,73 @@ END = ".\n"
 """The last line of an answer."""
 
 
-def live_line(journal: Journal) -> HasLive | None:
-    """Return what tells the followers of a journal; None where there is no way to them."""
-    folder = live_folder(journal.location)
-    if folder is not None:
-        return FolderLine(folder)
-    return journal if isinstance(journal, HasLive) else None
+_EDGES = frozenset({ModelStarted, ModelFinished, ModelFailed, RunFinished, RunPaused})
+"""Events at which an answer begins or ends."""
 
 
 class LiveTeller:
-    """A subscriber that tells the followers of one session what its model says."""
+    """Tells the followers of one session what its model says. Costs next to nothing where nobody follows."""
 
     def __init__(self, line: HasLive, session_id: str) -> None:
         self._line = line
         self._session_id = session_id
         self._answer = _Answer()
-        self._flushing: asyncio.Task[None] | None = None
-        self._flushes: set[asyncio.Task[None]] = set()
+        self._untold: list[_Answer] = []
+        """Answers of which something was said since the followers were told, the earliest first."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_silent = False
+        self._telling: asyncio.Task[None] | None = None
 
     def __call__(self, event: AnyEvent) -> None:
-        match event:
-            case ModelStarted() if event.act is None:
-                self._begin(event.seq)
-            case ModelFinished() | ModelFailed() | RunFinished() | RunPaused() if event.act is None:
-                if self._answer.said:
-                    self._say(END)
-                self._begin(self._answer.number)
-            case ModelDelta() if self._answer.bytes < MOST_BYTES:
+        if type(event) is ModelDelta:
+            if self._answer.bytes < MOST_BYTES:
                 self._say(f"{encode_event(event).decode()}\n")
-
-    def _begin(self, number: int) -> None:
-        self._answer, self._flushing = _Answer(number), None
+        elif type(event) in _EDGES and event.act is None:
+            if self._answer.said:
+                self._say(END)
+            self._answer = _Answer(event.seq)
 
     def _say(self, line: str) -> None:
-        self._answer.bytes += len(line)
-        self._answer.said.append(line)
-        if self._flushing is None or self._flushing.done():
-            self._flushing = asyncio.create_task(self._flush(self._answer))
-            self._flushes.add(self._flushing)  # a loop alone does not keep a task
-            self._flushing.add_done_callback(self._flushes.discard)
+        answer = self._answer
+        answer.bytes += len(line)
+        answer.said.append(line)
+        if not self._untold or self._untold[-1] is not answer:
+            self._untold.append(answer)
+        if self._telling is None and (self._timer is None or self._is_silent):
+            self._tell_later(FLUSH_SECONDS)
 
-    async def _flush(self, answer: "_Answer") -> None:
-        """Tell the followers what was said of an answer, with what comes within a moment."""
-        told = -1
+    def _tell_later(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._is_silent = seconds > FLUSH_SECONDS
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._begin_telling)
+
+    def _begin_telling(self) -> None:
+        self._timer, self._telling = None, asyncio.create_task(self._tell())
+
+    async def _tell(self) -> None:
+        """Tell the followers what was said since, and those who are new all of an answer that has not ended."""
+        untold, self._untold = self._untold, []
         try:
-            while told < answer.told < len(answer.said) or told < 0:
-                await asyncio.sleep(FLUSH_SECONDS)
-                told = answer.told
-                answer.told = await self._line.tell_live(self._session_id, answer.number, answer.said, told)
+            for answer in untold or [self._answer]:
+                answer.told = await self._line.tell_live(self._session_id, answer.number, answer.said, answer.told)
         except JournalError as error:
             logger.info("A follower could not be told what the model says: %s", error)
+        self._telling = None
+        if self._untold:
+            self._tell_later(FLUSH_SECONDS)
+        elif self._answer.said:
+            self._tell_later(LOOK_SECONDS)
+
+    async def close(self) -> None:
+        """Tell what is left. The last answer has ended."""
+        self._answer = _Answer()
+        if self._telling is not None:
+            await self._telling
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._untold:
+            await self._tell()
 
 
 class _Answer(msgspec.Struct):
