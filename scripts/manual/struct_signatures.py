@@ -12,7 +12,8 @@ _EXAMPLE = re.compile(r"^(?P<head>Example):\n(?P<code>(?:    .*\n?|\n)+)", re.MU
 
 
 class StructSignatures(griffe.Extension):
-    """Gives each struct the constructor that msgspec makes, each function its unpacked options, and each `Example:` of a docstring the form of code."""
+    """Gives each struct the constructor that msgspec makes, each function its unpacked options, each method that another one makes the
+    parameters of that one, and each `Example:` of a docstring the form of code."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
@@ -37,10 +38,27 @@ def _visit(module: griffe.Module) -> None:
     for member in list(module.members.values()):
         if isinstance(member, griffe.Module):
             _visit(member)
-        elif isinstance(member, griffe.Class) and "__init__" not in member.members and is_struct(member):
-            member.set_member("__init__", constructor(member))
+        elif isinstance(member, griffe.Class):
+            _derive(member)
+            if "__init__" not in member.members and is_struct(member):
+                member.set_member("__init__", constructor(member))
         elif isinstance(member, griffe.Function):
             _unpack(module, member)
+
+
+def _derive(owner: griffe.Class) -> None:
+    """Show `run = _awaited(stream)` as the method that it is."""
+    for name, member in list(owner.members.items()):
+        made = isinstance(member, griffe.Attribute) and re.fullmatch(
+            r"_(awaited|waited_for)\((\w+)\)", str(member.value)
+        )
+        if made:
+            begin = owner.members[made[2]]
+            method = griffe.Function(
+                name, parameters=begin.parameters, docstring=member.docstring, lineno=member.lineno
+            )
+            method.labels |= {"async"} if made[1] == "awaited" else set()
+            owner.set_member(name, method)
 
 
 def _unpack(module: griffe.Module, function: griffe.Function) -> None:

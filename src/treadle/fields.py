@@ -465,6 +465,23 @@ class _Documentation(str):
         return self.__get__(None, self.owner).expandtabs(tabsize)
 
 
+class BelowIt(str):
+    """The documentation of a method that another one makes: what is below it in its class. Read when somebody first looks."""
+
+    __slots__ = ("_place",)
+    _place: tuple[str, str, str]
+
+    def __new__(cls, module: str, owner: str, name: str) -> typing.Self:
+        made = super().__new__(cls, f"See {owner}.{name} in {module}.")
+        made._place = (module, owner, name)
+        return made
+
+    def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
+        """Return all of it: `help` expands the tabs of what it shows."""
+        module, owner, name = self._place
+        return _sentences(module).get(owner, {}).get(name, str(self)).expandtabs(tabsize)
+
+
 def _with_fields(text: str, owner: type) -> str:
     fields: tuple[str, ...] = getattr(owner, "__struct_fields__", ())
     found: dict[str, str] = {}
@@ -501,7 +518,10 @@ def _classes(node: Any, within: str) -> Iterator[tuple[str, list[Any]]]:  # Any:
 def _sentences_in(body: list[Any]) -> Iterator[tuple[str, str]]:
     for field, below in pairwise(body):
         match field, below:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(sentence))):
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
+                ast.Expr(value=ast.Constant(value=str(sentence))),
+            ):
                 yield name, inspect.cleandoc(sentence)
             case _:
                 continue

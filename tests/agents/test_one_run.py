@@ -66,7 +66,7 @@ async def test_one_run_replaces_model_instructions_tools_and_output_and_the_next
     assert plain.output_schema is None
 
 
-@pytest.mark.parametrize("how", ["single_turn", "stream", "run_sync"])
+@pytest.mark.parametrize("how", ["run", "stream", "run_sync"])
 async def test_every_way_to_run_takes_them(how: str) -> None:
     asked = model(text('{"people": 2}'))
     options: dict[str, Any] = {"model": asked, "instructions": "Be long.", "output": Town, "tenant": "acme"}
@@ -76,7 +76,7 @@ async def test_every_way_to_run_takes_them(how: str) -> None:
     elif how == "run_sync":
         result = await asyncio.to_thread(agent.run_sync, "go", **options)
     else:
-        result = await agent.single_turn("go", **options)
+        result = await agent.run("go", single_turn=True, **options)
 
     assert result.output == Town(people=2)
     assert asked.requests[0].instructions == "Be long."

@@ -211,18 +211,18 @@ async def test_the_words_on_limits_can_be_switched_off():
 async def test_a_single_turn_is_an_answer_or_one_round_of_calls_and_then_the_answer():
     model = ScriptedModel([[call("echo", n=1), call("echo", n=2)], text("One and two.")])
     agent = Agent(model, tools=[echo_tool()])
-    result = await agent.single_turn("Look")
+    result = await agent.run("Look", single_turn=True)
     assert (result.reason, result.completed, result.text) == ("completed", True, "One and two.")
     assert [request.tool_choice for request in model.requests] == ["auto", "none"]
     assert model.requests[1].tools == model.requests[0].tools
-    assert (await Agent(ScriptedModel([text("Hello.")])).single_turn("Hi")).text == "Hello."
+    assert (await Agent(ScriptedModel([text("Hello.")])).run("Hi", single_turn=True)).text == "Hello."
 
 
 @pytest.mark.row("G02")
 async def test_a_second_round_of_calls_is_refused_and_nothing_of_it_runs():
     look = Counted()
     model = ScriptedModel([call("look", n=1), call("look", n=2), call("look", n=3), text("Never.")])
-    result = await Agent(model, tools=[look.tool]).single_turn("Look")
+    result = await Agent(model, tools=[look.tool]).run("Look", single_turn=True)
     assert look.calls == [{"n": 1}]
     assert (result.reason, result.completed, len(model.requests)) == ("no_final_answer_or_tool_call", False, 3)
     await check_session(result.session)
@@ -234,7 +234,7 @@ async def test_a_single_turn_that_waits_for_a_person_is_one_after_resume_too(tmp
     model = ScriptedModel([call("look", n=1), call("look", n=2), call("look", n=3), text("Never.")])
     agent = Agent(model, tools=[look.tool], policy=ask("look"))
     async with open_session(tmp_path / "j.db", id="s") as session:
-        paused = await agent.single_turn("Look", session=session)
+        paused = await agent.run("Look", session=session, single_turn=True)
         await session.answer(paused.approvals[0].id, "allow")
     async with open_session(tmp_path / "j.db", id="s") as session:
         result = await agent.resume(session)

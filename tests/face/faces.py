@@ -117,6 +117,7 @@ def _members(owner: type) -> Iterator[tuple[str, Any]]:
             continue
         for member, raw in vars(one).items():
             is_callable = inspect.isfunction(raw) or isinstance(raw, classmethod | staticmethod)
+            is_callable &= not hasattr(raw, "__deprecated__")
             if is_callable and not member.startswith("_") and member not in done and not inspect.isabstract(owner):
                 done.add(member)
                 yield member, raw

@@ -392,9 +392,8 @@ def looking(ran: list[Any], name: str = "look") -> Tool:
 async def test_one_round_of_calls_is_completed_as_such(dialect, driver):
     ran: list[Any] = []
     async with MockProvider([turn(driver, call("look", n=1)), turn(driver, text="Seen.")]) as mock:
-        result = await Agent(model_of(dialect, mock), tools=[looking(ran)], driver=driver_of(driver)).single_turn(
-            "Look"
-        )
+        agent = Agent(model_of(dialect, mock), tools=[looking(ran)], driver=driver_of(driver))
+        result = await agent.run("Look", single_turn=True)
         await check_session(result.session)
 
     assert (result.completed, ran) == (True, [1])

@@ -3,7 +3,7 @@
 Never run. tests/test_typing.py compares what the checkers say with the marks.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -49,6 +49,25 @@ class Ledger:
         return str(account)
 
 
+@tool
+def of_ledger(account: int, ctx: ToolContext[Ledger]) -> str:
+    """Return the balance of an account."""
+    return ctx.deps.balance(account)
+
+
+@tool(effect="read")
+async def of_third(account: int, currency: str, ctx: ToolContext[Ledger], digits: int = 2) -> str:
+    """Return the balance of an account."""
+    return ctx.deps.balance(account)[:digits]
+
+
+class Desk:
+    @tool(effect="read")
+    def invoice(self, number: int, ctx: ToolContext[Database]) -> str:
+        """Find an invoice."""
+        return ctx.deps.find(number)
+
+
 double("four")  # refused: an int
 double()  # refused: number is missing
 double(4, 5)  # refused: one parameter
@@ -69,6 +88,16 @@ Agent[Database, Invoice](model, output=str)  # refused: another answer
 Agent(model, output=3)  # refused: no type
 Agent(model, tools=[len])  # refused: a function that is not a tool
 Agent(model, tools=double)  # refused: a list
+Agent[Database, Any](model, tools=[of_ledger])  # refused: a tool of other deps
+Agent[Database, Any](model, tools=[double, find, of_third])  # refused: a tool of other deps
+Agent[Ledger, Any](model, tools=[Desk().invoice])  # refused: a method of other deps
+other_deps: Agent[Database, Any] = Agent(model, tools=[of_ledger, double])  # refused: a tool of other deps
+part: Agent[Ledger, Any] = agent  # refused: it needs a Database
+agent.replace(tools=[of_ledger])  # refused: a tool of other deps
+either: Agent[Any, Invoice] = Agent(model, output=Invoice | str)  # refused: perhaps a text
+listed: Agent[Any, list[int]] = Agent(model, output=list[str])  # refused: a list of texts
+word: Agent[Any, Literal["yes"]] = Agent(model, output=Literal["yes", "no"])  # refused: perhaps "no"
+desk = Agent(model, tools=[Desk().invoice])
 Agent(model, on_limit="explode")  # refused: no such value
 Agent(model, max_turns=3)  # refused: an option of Budget
 Agent(model, budget=Budget(max_turns=3))  # refused: a misspelt limit
@@ -85,11 +114,24 @@ async def runs(session: Session) -> None:
     await agent.run("Find it", deps="a text")  # refused: a Database
     await agent.resume(session, deps=3)  # refused: a Database
     agent.stream("Find it", deps=Ledger())  # refused: a Database
-    await agent.run("Find it", instruction="Be brief.")  # refused: no such option
+    agent.stream("Find it")  # refused: deps are missing
+    await agent.run("Find it")  # refused: deps are missing
+    agent.run_sync("Find it")  # refused: deps are missing
+    await agent.resume(session)  # refused: deps are missing
+    agent.resume_sync(session)  # refused: deps are missing
+    agent.stream_resume(session)  # refused: deps are missing
+    await agent.run("Find it", deps=None)  # refused: a Database
+    await Agent(model, tools=[find]).run("Find it")  # refused: its tool needs a Database
+    await Agent(model, tools=[find]).run("Find it", deps=Ledger())  # refused: its tool needs a Database
+    await Agent(model, instructions=greeting).run("Find it")  # refused: its instructions need a Database
+    await desk.run("Find it", deps=Ledger())  # refused: its method needs a Database
+    await agent.run("Find it", deps=Database(), tools=[of_ledger])  # refused: a tool of other deps
+    (await agent.run("Find it", deps=Database(), output=Invoice | str)).output.number  # refused: perhaps a text
+    await agent.run("Find it", deps=Database(), instruction="Be brief.")  # refused: no such option
     await agent.run("Find it", deps=lambda session: Ledger())  # refused: a Database
-    await agent.run("Find it", tenant=7)  # refused: a string
-    (await agent.run("Find it", output=list[str])).output.total  # refused: a list, or None
-    await agent.resume("session-7")  # refused: a Session
+    await agent.run("Find it", deps=Database(), tenant=7)  # refused: a string
+    (await agent.run("Find it", deps=Database(), output=list[str])).output.total  # refused: a list, or None
+    await agent.resume("session-7", deps=Database())  # refused: a Session
     result.output.number  # refused: None after an abnormal stop
     if result.output is not None:
         result.output.total  # refused: no such field
@@ -99,7 +141,7 @@ async def runs(session: Session) -> None:
     result.session.answer("approval_1", "perhaps")  # refused: allow or deny
     await find(7, tool_context(Ledger()))  # refused: a Database
     await find(7)  # refused: ctx is missing
-    async with agent.stream("Find it") as run:
+    async with agent.stream("Find it", deps=Database()) as run:
         async for piece in run.text():
             piece.seq  # refused: a text
         run.result.output.total  # refused: no such field

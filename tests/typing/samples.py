@@ -141,8 +141,8 @@ async def runs() -> None:
     assert_type(result.tool_calls[0].arguments, dict[str, Any])
     assert_type(result.run_id, str)
     assert_type(await full.resume(result.session, deps=Database({})), RunResult[Invoice])
-    assert_type(full.run_sync("Find it"), RunResult[Invoice])
-    assert_type(full.resume_sync(result.session), RunResult[Invoice])
+    assert_type(full.run_sync("Find it", deps=Database({})), RunResult[Invoice])
+    assert_type(full.resume_sync(result.session, deps=Database({})), RunResult[Invoice])
     await result.session.answer(result.approvals[0].id, "allow")
     assert_type((await listing.run("List them")).output, list[str] | None)
 
@@ -175,13 +175,15 @@ async def one_run() -> None:
         "Find it", deps=Database({}), model="demo", tools=[double], tenant="acme", metadata={"user": 7}
     )
     assert_type(result, RunResult[Invoice])
-    assert_type(await written.run("List", output=list[str], instructions=greeting), RunResult[list[str]])
+    assert_type(
+        await written.run("List", deps=Database({}), output=list[str], instructions=greeting), RunResult[list[str]]
+    )
     await written.run("Find it", deps=connection)
     await written.run("Find it", deps=lambda session: Database({len(session.tenant): ""}))
-    assert_type(await written.single_turn("List", output=list[str]), RunResult[list[str]])
-    assert_type(written.stream("List", output=list[str]), Run[list[str]])
-    assert_type(written.run_sync("List", output=list[str]), RunResult[list[str]])
-    assert_type(written.run_sync("List", instructions="Be brief."), RunResult[Invoice])
+    assert_type(await written.run("List", deps=connection, output=list[str], single_turn=True), RunResult[list[str]])
+    assert_type(written.stream("List", deps=connection, output=list[str]), Run[list[str]])
+    assert_type(written.run_sync("List", deps=connection, output=list[str]), RunResult[list[str]])
+    assert_type(written.run_sync("List", deps=connection, instructions="Be brief."), RunResult[Invoice])
 
 
 async def streams() -> AsyncIterator[bytes]:
@@ -195,7 +197,7 @@ async def streams() -> AsyncIterator[bytes]:
             yield encode_event(event)
             assert_type(event_object(event), dict[str, Any])
     assert_type(run.result.output, Invoice | None)
-    async with open_session("agent.db") as session, full.stream_resume(session) as again:
+    async with open_session("agent.db") as session, full.stream_resume(session, deps=Database({})) as again:
         assert_type(await again.finish(), RunResult[Invoice])
 
 

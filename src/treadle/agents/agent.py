@@ -4,6 +4,7 @@ import asyncio
 import copy
 import dataclasses
 import functools
+import inspect
 import threading
 import types
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -11,11 +12,10 @@ from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from enum import Enum
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, _SpecialForm, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, overload
 
 import msgspec
-from typing_extensions import TypeVar, Unpack
+from typing_extensions import TypeVar, Unpack, deprecated
 
 from treadle.agents.checks import (
     checked_chars,
@@ -31,7 +31,7 @@ from treadle.agents.checks import (
     equipped,
 )
 from treadle.agents.children import carry_out
-from treadle.agents.options import AgentOptions, Instructions, RunOptions
+from treadle.agents.options import AgentChanges, AgentOptions, Instructions, RunOptions
 from treadle.agents.run import Run
 from treadle.budgets import Budget, Deadline, Guards
 from treadle.concurrency import after_fork, bury
@@ -42,19 +42,18 @@ from treadle.engine.rules.failures import FailureText
 from treadle.engine.spec import (
     AgentSpec,
     CancelSiblings,
-    Deps,
     DepsFunction,
     DoneWhen,
     InDoubt,
     OnDenial,
     OnFailure,
-    Output,
+    Output_co,
     RunResult,
     fingerprint_of,
 )
 from treadle.errors import ConfigurationError
 from treadle.events import Subscriber
-from treadle.fields import checked, checked_but
+from treadle.fields import BelowIt, checked, checked_but
 from treadle.hooks import hooks_of
 from treadle.messages import Message
 from treadle.permissions.policies import APPROVAL_LIFETIME_SECONDS, unmatched
@@ -80,10 +79,13 @@ from treadle.sessions.views import ReadOnlyView
 from treadle.state import Approval
 from treadle.tooling.toolbox import Toolbox
 from treadle.tools import Effect, JsonObject, Runner, Tool, ToolContext
+from treadle.tools.contexts import Deps_contra
 from treadle.tools.effects import effect_from
 from treadle.tools.tool import closed_schema
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
     from treadle.validation.typed import Typed
 
 __all__ = ["Agent", "description_of", "run_in_background"]
@@ -253,15 +255,53 @@ def _name(value: Any) -> str:
 
 Other = TypeVar("Other")
 """The type of the answer of one run, if it replaces the agent's."""
-OutputForm: TypeAlias = type[Output] | UnionType | _SpecialForm | JsonObject
-"""A type, a union or another form of `typing`, or a JSON Schema. Type checkers infer an agent's Output from a type only."""
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 _MOST_SHOWN = 5
 """Tools that the short form of an agent names."""
 
 
-class Agent(Generic[Deps, Output]):
+_NAMES = {"stream": "run", "stream_resume": "resume"}
+"""What the methods are called that wait for the result of the run that these begin."""
+
+
+# Each takes the method alone: type checkers then carry over all of its overloads.
+
+
+def _awaited(begin: Callable[P, Run[T]]) -> Callable[P, Coroutine[Any, Any, RunResult[T]]]:
+    """Return the method that begins a run and waits for its result, with the same options."""
+
+    started: Callable[P, Run[T]] = inspect.unwrap(begin)
+
+    async def finished(*values: P.args, **options: P.kwargs) -> RunResult[T]:
+        return await started(*values, **options).finish()
+
+    return _like(started, finished, _NAMES[started.__name__])
+
+
+def _waited_for(begin: Callable[P, Run[T]]) -> Callable[P, RunResult[T]]:
+    """Return the same for code that is not async."""
+
+    started: Callable[P, Run[T]] = inspect.unwrap(begin)
+
+    def waited(*values: P.args, **options: P.kwargs) -> RunResult[T]:
+        return run_in_background(started(*values, **options).finish())
+
+    return _like(started, waited, f"{_NAMES[started.__name__]}_sync")
+
+
+def _like(begin: Callable[P, Any], made: Callable[P, R], name: str) -> Callable[P, R]:  # Any: what `made` awaits
+    """Give a method of `Agent` its name, the parameters of another one, and the documentation that is below it."""
+    made.__name__, made.__qualname__ = name, f"Agent.{name}"
+    made.__doc__ = BelowIt(__name__, "Agent", name)
+    returned = inspect.signature(made).return_annotation
+    made.__signature__ = inspect.signature(begin).replace(return_annotation=returned)  # type: ignore[attr-defined]  # inspect looks there first
+    return checked_but("output", "instructions", "tools")(made)
+
+
+class Agent(Generic[Deps_contra, Output_co]):
     """The immutable description of an actor. You may run it any number of times, in parallel too.
 
     Type checkers know an agent as `Agent[Deps, Output]`: `Deps` is your own object, which `run(deps=...)` takes and tools read as
@@ -336,14 +376,24 @@ class Agent(Generic[Deps, Output]):
 
     _found: Model | None = None
 
+    @overload
+    def __init__(
+        self, model: str | Model, *, output: JsonObject | None = None, **options: Unpack[AgentOptions[Deps_contra]]
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self, model: str | Model, *, output: "TypeForm[Output_co]", **options: Unpack[AgentOptions[Deps_contra]]
+    ) -> None: ...
+
     @checked_but("tools", "output", "instructions")
     def __init__(
         self,
         model: str | Model,
         *,
         name: str | None = None,
-        instructions: "Instructions[Deps] | None" = None,
-        tools: "Sequence[Tool | Toolset]" = (),
+        instructions: "Instructions[Deps_contra] | None" = None,
+        tools: "Sequence[Tool[Deps_contra] | Toolset]" = (),
         policy: Policy | None = None,
         sandbox: Runner | None = None,
         approver: "Approver | Policy | Callable[[Approval], Any] | None" = None,
@@ -353,7 +403,7 @@ class Agent(Generic[Deps, Output]):
         profile: str | None = None,
         compiler: Compiler | None = None,
         compactor: Compactor | None = None,
-        output: "OutputForm[Output] | None" = None,
+        output: "TypeForm[Output_co] | JsonObject | None" = None,
         tool_choice: str = "auto",
         history: Literal["all", "current"] = "all",
         guards: Guards | None = None,
@@ -431,8 +481,8 @@ class Agent(Generic[Deps, Output]):
     @asynccontextmanager
     @checked
     async def open(
-        self, *, session: Session | None = None, deps: Deps | None = None, in_background: bool = False
-    ) -> AsyncGenerator["Agent[Deps, Output]"]:
+        self, *, session: Session | None = None, deps: Deps_contra | None = None, in_background: bool = False
+    ) -> AsyncGenerator["Agent[Deps_contra, Output_co]"]:
         """Open the toolsets once for many runs, and yield the agent that shares them: a server keeps its state from run to run.
 
         Use it for a conversation, or for a program that serves many tasks. What the runs of one opening share, a server can pass from one
@@ -475,33 +525,80 @@ class Agent(Generic[Deps, Output]):
         """The state of each toolset by its name: `opening`, `open` or `ended`, or why it failed. Empty for an agent that `open` did not yield."""
         return {} if self._spec.opened is None else self._spec.opened.states
 
-    @overload
-    async def run(
-        self, task: str | Message, *, output: None = None, **options: Unpack[RunOptions[Deps]]
-    ) -> RunResult[Output]: ...
+    # What the checkers know of a run: without `deps`, it is one of an agent that needs none; `output=` gives the result another type.
 
     @overload
-    async def run(
-        self, task: str | Message, *, output: "OutputForm[Other]", **options: Unpack[RunOptions[Deps]]
-    ) -> RunResult[Other]: ...
+    def stream(
+        self: "Agent[None, Output_co]",
+        task: str | Message,
+        *,
+        deps: None = None,
+        output: None = None,
+        **options: Unpack[RunOptions[None]],
+    ) -> Run[Output_co]: ...
+
+    @overload
+    def stream(
+        self: "Agent[None]",
+        task: str | Message,
+        *,
+        deps: None = None,
+        output: "TypeForm[Other]",
+        **options: Unpack[RunOptions[None]],
+    ) -> Run[Other]: ...
+
+    @overload
+    def stream(
+        self,
+        task: str | Message,
+        *,
+        deps: Deps_contra | DepsFunction[Deps_contra],
+        output: None = None,
+        **options: Unpack[RunOptions[Deps_contra]],
+    ) -> Run[Output_co]: ...
+
+    @overload
+    def stream(
+        self,
+        task: str | Message,
+        *,
+        deps: Deps_contra | DepsFunction[Deps_contra],
+        output: "TypeForm[Other]",
+        **options: Unpack[RunOptions[Deps_contra]],
+    ) -> Run[Other]: ...
+
+    @overload
+    def stream(
+        self,
+        task: str | Message,
+        *,
+        deps: Deps_contra | DepsFunction[Deps_contra] | None = None,
+        output: JsonObject,
+        **options: Unpack[RunOptions[Deps_contra]],
+    ) -> Run[Any]: ...
 
     @checked_but("output", "instructions", "tools")
-    async def run(
+    def stream(
         self,
         task: str | Message,
         *,
         session: Session | None = None,
-        deps: Deps | DepsFunction[Deps] | None = None,
+        deps: Any = None,  # Any: Deps, or a function that returns it
         budget: Budget | None = None,
         deadline: Deadline | None = None,
         model: str | Model | None = None,
-        instructions: Instructions[Deps] | None = None,
-        tools: Sequence[Tool | Toolset] | None = None,
-        output: "OutputForm[Any] | None" = None,
+        instructions: Instructions[Any] | None = None,
+        tools: Sequence[Tool[Any] | Toolset] | None = None,
+        output: Any = None,  # Any: a type or a JSON Schema
         metadata: JsonObject | None = None,
         tenant: str | None = None,
-    ) -> RunResult[Any]:
-        """Carry out one task and return how it ended. An abnormal stop is a result, not an exception.
+        single_turn: bool = False,
+    ) -> Run[Any]:
+        """Carry out one task and yield its events.
+
+        Example:
+            async with agent.stream("Compare Frodo and Sam") as run:
+                async for event in run: ...
 
         `model`, `instructions`, `tools` and `output` replace the agent's for this one run. To continue a run with another model, tools
         or output in another process, make the same agent: `agent.replace(model=...).resume(session)`.
@@ -519,6 +616,8 @@ class Agent(Generic[Deps, Output]):
             output: The type of the answer, and so of `result.output`.
             metadata: Keys of the session's metadata with new values, None to remove a key; recorded when the run begins.
             tenant: Whose run it is: the key `tenant` of the metadata. A session of another tenant is refused.
+            single_turn: Whether the model may call tools in one response only: for a question, a draft or a lookup. A second round of calls
+                is refused; if the model insists, the run ends. `resume` continues it as a single turn.
 
         Raises:
             ConfigurationError: The model's name, key or price is missing or wrong, or a function for the instructions failed.
@@ -526,163 +625,6 @@ class Agent(Generic[Deps, Output]):
             SessionConflict: The session belongs to another tenant.
             JournalError: The session's store failed.
         """
-        run = self._one_run(task, session, deps, budget, deadline, model, instructions, tools, output, metadata, tenant)
-        return await run.finish()
-
-    @overload
-    async def single_turn(
-        self, task: str | Message, *, output: None = None, **options: Unpack[RunOptions[Deps]]
-    ) -> RunResult[Output]: ...
-
-    @overload
-    async def single_turn(
-        self, task: str | Message, *, output: "OutputForm[Other]", **options: Unpack[RunOptions[Deps]]
-    ) -> RunResult[Other]: ...
-
-    @checked_but("output", "instructions", "tools")
-    async def single_turn(
-        self,
-        task: str | Message,
-        *,
-        session: Session | None = None,
-        deps: Deps | DepsFunction[Deps] | None = None,
-        budget: Budget | None = None,
-        deadline: Deadline | None = None,
-        model: str | Model | None = None,
-        instructions: Instructions[Deps] | None = None,
-        tools: Sequence[Tool | Toolset] | None = None,
-        output: "OutputForm[Any] | None" = None,
-        metadata: JsonObject | None = None,
-        tenant: str | None = None,
-    ) -> RunResult[Any]:
-        """Carry out one task with at most one round of calls: an answer at once, or calls and then the answer.
-
-        Use it for a question, a draft or a lookup. A second round is refused; if the model insists, the run ends. `resume`
-        continues it as a single turn. `stream(task, single_turn=True)` shows its events.
-
-        Args:
-            session: As for `run`; the other arguments too.
-
-        Raises:
-            ConfigurationError: The model's name, key or price is missing or wrong.
-            SessionHeld: The session is already running.
-            JournalError: The session's store failed.
-        """
-        run = self._one_run(
-            task,
-            session,
-            deps,
-            budget,
-            deadline,
-            model,
-            instructions,
-            tools,
-            output,
-            metadata,
-            tenant,
-            single_turn=True,
-        )
-        return await run.finish()
-
-    @checked
-    async def resume(
-        self,
-        session: Session,
-        *,
-        deps: Deps | DepsFunction[Deps] | None = None,
-        budget: Budget | None = None,
-        deadline: Deadline | None = None,
-    ) -> RunResult[Output]:
-        """Resume a run that was paused, stopped or interrupted. Finished calls do not run again.
-
-        Args:
-            budget: A larger budget, if a limit stopped the run; what was spent still counts.
-            deadline: A later deadline, if the run had one: a deadline still applies after `resume`.
-
-        Raises:
-            NothingToResume: The session has no such run.
-        """
-        return await self.stream_resume(session, deps=deps, budget=budget, deadline=deadline).finish()
-
-    @overload
-    def stream(
-        self,
-        task: str | Message,
-        *,
-        output: None = None,
-        single_turn: bool = False,
-        **options: Unpack[RunOptions[Deps]],
-    ) -> Run[Output]: ...
-
-    @overload
-    def stream(
-        self,
-        task: str | Message,
-        *,
-        output: "OutputForm[Other]",
-        single_turn: bool = False,
-        **options: Unpack[RunOptions[Deps]],
-    ) -> Run[Other]: ...
-
-    @checked_but("output", "instructions", "tools")
-    def stream(
-        self,
-        task: str | Message,
-        *,
-        session: Session | None = None,
-        deps: Deps | DepsFunction[Deps] | None = None,
-        budget: Budget | None = None,
-        deadline: Deadline | None = None,
-        model: str | Model | None = None,
-        instructions: Instructions[Deps] | None = None,
-        tools: Sequence[Tool | Toolset] | None = None,
-        output: "OutputForm[Any] | None" = None,
-        metadata: JsonObject | None = None,
-        tenant: str | None = None,
-        single_turn: bool = False,
-    ) -> Run[Any]:
-        """Carry out one task and yield its events.
-
-        Example:
-            async with agent.stream("Compare Frodo and Sam") as run:
-                async for event in run: ...
-
-        Args:
-            session: As for `run`; the other arguments too.
-            single_turn: Whether the model may call tools in one response only, as in `single_turn`.
-        """
-        return self._one_run(
-            task,
-            session,
-            deps,
-            budget,
-            deadline,
-            model,
-            instructions,
-            tools,
-            output,
-            metadata,
-            tenant,
-            single_turn=single_turn,
-        )
-
-    def _one_run(
-        self,
-        task: str | Message,
-        session: Session | None,
-        deps: Deps | DepsFunction[Deps] | None,
-        budget: Budget | None,
-        deadline: Deadline | None,
-        model: str | Model | None,
-        instructions: Instructions[Deps] | None,
-        tools: Sequence[Tool | Toolset] | None,
-        output: "OutputForm[Any] | None",
-        metadata: JsonObject | None,
-        tenant: str | None,
-        *,
-        single_turn: bool = False,
-    ) -> Run[Any]:
-        """Return a run that has not begun, of this agent or of one in which the run replaces something."""
         given = {"model": self._resolved(model), "instructions": instructions, "tools": tools, "output": output}
         changes = {name: one for name, one in given.items() if one is not None}
         agent = self._replaced(changes) if changes else self
@@ -690,6 +632,74 @@ class Agent(Generic[Deps, Output]):
         life.single_turn, life.keeps_instructions = single_turn, instructions is not None
         life.metadata = checked_metadata(metadata, tenant)
         return Run(life)
+
+    run = _awaited(stream)
+    """Carry out one task and return how it ended. An abnormal stop is a result, not an exception. Its options are those of `stream`.
+
+    Example:
+        result = await agent.run("Compare Frodo and Sam")
+        print(result.text)
+    """
+
+    run_sync = _waited_for(stream)
+    """`run` for code that is not async. One background event loop serves the whole process."""
+
+    @deprecated("Write `agent.run(task, single_turn=True)`.")
+    async def single_turn(self, task: str | Message, **options: Any) -> RunResult[Any]:  # Any: the options of `run`
+        """Do as `run(task, single_turn=True)` does."""
+        result: RunResult[Any] = await self.run(task, single_turn=True, **options)
+        return result
+
+    @overload
+    def stream_resume(
+        self: "Agent[None, Output_co]",
+        session: Session,
+        *,
+        deps: None = None,
+        budget: Budget | None = None,
+        deadline: Deadline | None = None,
+    ) -> Run[Output_co]: ...
+
+    @overload
+    def stream_resume(
+        self,
+        session: Session,
+        *,
+        deps: Deps_contra | DepsFunction[Deps_contra],
+        budget: Budget | None = None,
+        deadline: Deadline | None = None,
+    ) -> Run[Output_co]: ...
+
+    @checked
+    def stream_resume(
+        self,
+        session: Session,
+        *,
+        deps: Any = None,  # Any: Deps, or a function that returns it
+        budget: Budget | None = None,
+        deadline: Deadline | None = None,
+    ) -> Run[Output_co]:
+        """Resume a run that was paused, stopped or interrupted, and yield its events. Finished calls do not run again.
+
+        Args:
+            deps: As for `stream`.
+            budget: A larger budget, if a limit stopped the run; what was spent still counts.
+            deadline: A later deadline, if the run had one: a deadline still applies after `resume`.
+
+        Raises:
+            NothingToResume: The session has no such run.
+        """
+        return Run(self._life(_opening(session), task=None, deps=deps, budget=budget, deadline=deadline))
+
+    resume = _awaited(stream_resume)
+    """Resume a run that was paused, stopped or interrupted, and return how it ended. Its options are those of `stream_resume`.
+
+    Raises:
+        NothingToResume: The session has no such run.
+    """
+
+    resume_sync = _waited_for(stream_resume)
+    """`resume` for code that is not async."""
 
     def _resolved(self, model: str | Model | None) -> Model | None:
         """Return the model that a run names. It is resolved once: each resolution has connections of its own."""
@@ -699,24 +709,12 @@ class Agent(Generic[Deps, Output]):
             self._others[model] = resolve_model(model)
         return self._others[model]
 
-    @checked
-    def stream_resume(
-        self,
-        session: Session,
-        *,
-        deps: Deps | DepsFunction[Deps] | None = None,
-        budget: Budget | None = None,
-        deadline: Deadline | None = None,
-    ) -> Run[Output]:
-        """Resume a run and yield its events."""
-        return Run(self._life(_opening(session), task=None, deps=deps, budget=budget, deadline=deadline))
-
     def _life(
         self,
         opening: Callable[[], Awaitable[Session]],
         *,
         task: str | Message | None,
-        deps: Deps | DepsFunction[Deps] | None,
+        deps: Deps_contra | DepsFunction[Deps_contra] | None,
         budget: Budget | None,
         deadline: Deadline | None,
     ) -> Lifecycle:
@@ -724,54 +722,17 @@ class Agent(Generic[Deps, Output]):
         return Lifecycle(self._whole(), self.model, opening, task=task, deps=deps, budget=budget, deadline=deadline)
 
     @overload
-    def run_sync(
-        self, task: str | Message, *, output: None = None, **options: Unpack[RunOptions[Deps]]
-    ) -> RunResult[Output]: ...
-
-    @overload
-    def run_sync(
-        self, task: str | Message, *, output: "OutputForm[Other]", **options: Unpack[RunOptions[Deps]]
-    ) -> RunResult[Other]: ...
-
-    @checked_but("output", "instructions", "tools")
-    def run_sync(
-        self,
-        task: str | Message,
-        *,
-        session: Session | None = None,
-        deps: Deps | DepsFunction[Deps] | None = None,
-        budget: Budget | None = None,
-        deadline: Deadline | None = None,
-        model: str | Model | None = None,
-        instructions: Instructions[Deps] | None = None,
-        tools: Sequence[Tool | Toolset] | None = None,
-        output: "OutputForm[Any] | None" = None,
-        metadata: JsonObject | None = None,
-        tenant: str | None = None,
-    ) -> RunResult[Any]:
-        """`run` for code that is not async. One background event loop serves the whole process."""
-        run = self._one_run(task, session, deps, budget, deadline, model, instructions, tools, output, metadata, tenant)
-        return run_in_background(run.finish())
-
-    @checked
-    def resume_sync(
-        self,
-        session: Session,
-        *,
-        deps: Deps | DepsFunction[Deps] | None = None,
-        budget: Budget | None = None,
-        deadline: Deadline | None = None,
-    ) -> RunResult[Output]:
-        """`resume` for code that is not async."""
-        return run_in_background(self.resume(session, deps=deps, budget=budget, deadline=deadline))
+    def replace(
+        self, *, output: "TypeForm[Other]", **changes: Unpack[AgentChanges[Deps_contra]]
+    ) -> "Agent[Deps_contra, Other]": ...
 
     @overload
     def replace(
-        self, *, output: "OutputForm[Other]", **changes: Unpack[AgentOptions[Deps]]
-    ) -> "Agent[Deps, Other]": ...
+        self, *, output: JsonObject, **changes: Unpack[AgentChanges[Deps_contra]]
+    ) -> "Agent[Deps_contra, Any]": ...
 
     @overload
-    def replace(self, **changes: Unpack[AgentOptions[Deps]]) -> "Agent[Deps, Output]": ...
+    def replace(self, **changes: Unpack[AgentChanges[Deps_contra]]) -> "Agent[Deps_contra, Output_co]": ...
 
     def replace(self, **changes: Any) -> "Agent[Any, Any]":  # Any: options of Agent, which it checks
         """Return another agent with some options changed. This one stays as it is.
@@ -800,7 +761,7 @@ class Agent(Generic[Deps, Output]):
         made._found = None if "model" in changes else self._found  # noqa: SLF001 - one of its own class
         return made
 
-    def as_tool(self, name: str, description: str, *, effect: Effect | str = Effect.UNSAFE) -> Tool:
+    def as_tool(self, name: str, description: str, *, effect: Effect | str = Effect.UNSAFE) -> Tool[Deps_contra]:
         """Return a tool that gives this agent one task, in a separate session in the caller's journal.
 
         The agent's answer is the result. If it does not complete, the caller's model is told why and can try something else.

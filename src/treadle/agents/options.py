@@ -5,40 +5,39 @@ from typing import Any, Generic, Literal, TypeAlias, TypedDict
 
 from treadle.budgets import Budget, Deadline, Guards
 from treadle.engine.rules.failures import FailureText
-from treadle.engine.spec import CancelSiblings, Deps, DepsFunction, DoneWhen, InDoubt, Instruction, OnDenial, OnFailure
+from treadle.engine.spec import CancelSiblings, Deps, DoneWhen, InDoubt, Instruction, OnDenial, OnFailure
 from treadle.events import Subscriber
 from treadle.ports import Approver, Compactor, Compiler, Driver, Hook, Interceptor, Model, Policy, Toolset
 from treadle.sessions.session import Session
 from treadle.state import Approval
 from treadle.tools import JsonObject, Runner, Tool
 
-__all__ = ["AgentOptions", "Instructions", "RunOptions"]
+__all__ = ["AgentChanges", "AgentOptions", "Instructions", "RunOptions"]
 
 Instructions: TypeAlias = Instruction[Deps] | Sequence[Instruction[Deps]]
 """A text, a function of the `RunContext` that returns one, or a list of these, which are joined in order."""
 
 
 class RunOptions(TypedDict, Generic[Deps], total=False):
-    """The options of `run` and its like, but for `output`, by which the type of the result is inferred."""
+    """The options of `stream` and its like, but for `deps` and `output`: what the result is depends on these."""
 
     session: Session | None
-    deps: Deps | DepsFunction[Deps] | None
     budget: Budget | None
     deadline: Deadline | None
     model: str | Model | None
     instructions: Instructions[Deps] | None
-    tools: Sequence[Tool | Toolset] | None
+    tools: Sequence[Tool[Deps] | Toolset] | None
     metadata: JsonObject | None
     tenant: str | None
+    single_turn: bool
 
 
 class AgentOptions(TypedDict, Generic[Deps], total=False):
-    """The options of `Agent`, but for `output`, by which the type of its results is inferred."""
+    """The options of `Agent`, but for `model` and `output`, by which the type of its results is inferred."""
 
-    model: str | Model
     name: str | None
     instructions: Instructions[Deps] | None
-    tools: Sequence[Tool | Toolset]
+    tools: Sequence[Tool[Deps] | Toolset]
     policy: Policy | None
     sandbox: Runner | None
     approver: Approver | Policy | Callable[[Approval], Any] | None  # Any: an answer in one of its forms
@@ -55,6 +54,7 @@ class AgentOptions(TypedDict, Generic[Deps], total=False):
     cancel_siblings: CancelSiblings
     on_failure: OnFailure
     on_denial: OnDenial
+    strict: bool
     failure_text: FailureText
     unpriced: Literal["refuse", "warn"]
     parallel_hint: bool
@@ -69,3 +69,9 @@ class AgentOptions(TypedDict, Generic[Deps], total=False):
     hooks: Sequence[Hook]
     required: Sequence[str]
     max_depth: int
+
+
+class AgentChanges(AgentOptions[Deps], total=False):
+    """What `replace` may change, but for `output`."""
+
+    model: str | Model

@@ -12,7 +12,7 @@ from treadle.agents.checks import checked_subscribers
 from treadle.canonical import find_unencodable
 from treadle.engine.interrupts import wait_until_recorded
 from treadle.engine.lifecycle import Lifecycle
-from treadle.engine.spec import Output, RunResult
+from treadle.engine.spec import Output_co, RunResult
 from treadle.errors import ConfigurationError
 from treadle.events import AnyEvent, ModelDelta, ModelFinished, ModelStarted, RunResumed, RunStarted, Subscriber
 from treadle.fields import checked
@@ -73,7 +73,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
 
 
-class Run(Generic[Output]):
+class Run(Generic[Output_co]):
     """A run as it happens.
 
     Example:
@@ -87,7 +87,7 @@ class Run(Generic[Output]):
         self._life = life
         self._queue: deque[AnyEvent | Step] | None = None  # made for who looks: it takes 700 bytes when it is empty
         self._waiting: list[asyncio.Future[None]] = []  # those who wait for the queue
-        self._running: asyncio.Task[RunResult[Output]] | None = None
+        self._running: asyncio.Task[RunResult[Output_co]] | None = None
         self._shown: int | None = None  # steps that have been put into the queue; None until the run is recorded
 
     def __repr__(self) -> str:
@@ -101,7 +101,7 @@ class Run(Generic[Output]):
     # --- the result
 
     @property
-    def result(self) -> RunResult[Output]:
+    def result(self) -> RunResult[Output_co]:
         """How the run ended.
 
         Raises:
@@ -111,7 +111,7 @@ class Run(Generic[Output]):
             raise RuntimeError("The run has not ended: iterate over its events, or await run.finish().")
         return self._life.result
 
-    async def finish(self) -> RunResult[Output]:
+    async def finish(self) -> RunResult[Output_co]:
         """Wait for the end of the run, and begin it if it has not begun. Raises what the run raised.
 
         Cancelling the caller ends the run: its results and its end are recorded before the cancellation continues (TF10).

@@ -178,11 +178,11 @@ def _effect(tool: Tool) -> str:
 
 # --- Reports: what a run came to, as a value and as the one JSON object that people and programs read. Decides nothing.
 
-Output = TypeVar("Output", default=Any)
+Output_co = TypeVar("Output_co", default=Any, covariant=True)
 """The type of an agent's answer."""
 
 
-class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_only=True):
+class RunResult(msgspec.Struct, Documented, Generic[Output_co], frozen=True, kw_only=True):
     """The end of one run, with everything that was done until then. An abnormal stop is a value, not an exception.
 
     Example:
@@ -201,7 +201,7 @@ class RunResult(msgspec.Struct, Documented, Generic[Output], frozen=True, kw_onl
     """Why the run ended."""
     text: str
     """The answer, or the last text before an abnormal stop."""
-    output: Output | None = None
+    output: Output_co | None = None
     """The structured answer, in the agent's output type, or the payload of a tool that ended the run; None without one."""
     profile: str | None = None
     """The agent's profile, such as `research`; None without one."""

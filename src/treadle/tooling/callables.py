@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 import msgspec
 
 from treadle.tools import Tool
+from treadle.tools.contexts import Deps_contra
 from treadle.tools.tool import Run
 
 __all__ = ["FunctionTool", "MethodTool", "is_method", "layers", "name_of", "written"]
@@ -21,7 +22,7 @@ R = TypeVar("R")
 Function: TypeAlias = Callable[..., Any]  # Any: whatever its author wrote
 
 
-class FunctionTool(Tool, Generic[P, R], frozen=True, kw_only=True, eq=False):
+class FunctionTool(Tool[Deps_contra], Generic[P, R, Deps_contra], frozen=True, kw_only=True, eq=False):
     """The tool that `@tool` makes of a function, which can still be called with its own signature.
 
     A call of it is a plain call of the function: nothing is checked, decided or recorded.
@@ -53,8 +54,8 @@ class FunctionTool(Tool, Generic[P, R], frozen=True, kw_only=True, eq=False):
 
         @overload
         def __get__(
-            self: "FunctionTool[Concatenate[Any, P2], R]", thing: object, owner: type | None = None, /
-        ) -> "FunctionTool[P2, R]": ...
+            self: "FunctionTool[Concatenate[Any, P2], R, Deps_contra]", thing: object, owner: type | None = None, /
+        ) -> "FunctionTool[P2, R, Deps_contra]": ...
 
         def __get__(self, thing: Any, owner: Any = None, /) -> Any: ...
 
@@ -62,7 +63,7 @@ class FunctionTool(Tool, Generic[P, R], frozen=True, kw_only=True, eq=False):
 class _Wrapped:
     """`__wrapped__` of instances, by which `inspect` finds the function. The class itself wraps nothing."""
 
-    def __get__(self, made: FunctionTool[..., Any] | None, owner: type) -> Callable[..., Any]:
+    def __get__(self, made: FunctionTool[..., Any, Any] | None, owner: type) -> Callable[..., Any]:
         if made is None:
             raise AttributeError("__wrapped__")
         return made.function
@@ -81,13 +82,13 @@ class MethodTool:
     def __init__(
         self,
         function: Callable[..., Any],
-        make: Callable[[Function], tuple[FunctionTool[..., Any], Callable[[Function], Run]]],
+        make: Callable[[Function], tuple[FunctionTool[..., Any, Any], Callable[[Function], Run]]],
     ) -> None:
         self.function = self.__wrapped__ = function
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
         self._make = make
-        self._first: tuple[FunctionTool[..., Any], Callable[[Function], Run]] | None = None
+        self._first: tuple[FunctionTool[..., Any, Any], Callable[[Function], Run]] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # Any: the author's own signature
         return self.function(*args, **kwargs)

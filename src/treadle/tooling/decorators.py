@@ -4,7 +4,19 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import FrameType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 import msgspec
 
@@ -17,6 +29,8 @@ from treadle.tools import Command, Effect, JsonObject, Permission, Review, Risk,
 from treadle.tools.tool import Run
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
     from treadle.tooling.functions import FunctionSchema
 
 __all__ = ["tool"]
@@ -24,7 +38,11 @@ __all__ = ["tool"]
 logger = redacted_logger(__name__)
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
+Deps = TypeVar("Deps")
 
 Function: TypeAlias = Callable[..., Any]  # the author's own signature: `describe` reads it
 EffectWord: TypeAlias = Effect | Literal["read", "idempotent", "keyed", "unsafe"]
@@ -58,14 +76,55 @@ class ToolOptions(TypedDict, total=False):
     sandbox: Callable[[JsonObject], Command] | Literal["runner"] | None
 
 
-@overload
-def tool(function: Callable[P, R], /, **options: Unpack[ToolOptions]) -> FunctionTool[P, R]: ...
+class _Both(Protocol[P, Q, R_co]):
+    """A function that may be called in two ways. By the first, type checkers keep its signature; by the second, they find its context."""
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    @overload
+    def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> R_co: ...
 
 
-@overload
-def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+# What a context is preceded by. That of a tool with more parameters before it is not found: such a tool takes any deps.
+_First: TypeAlias = _Both[P, Concatenate[ToolContext[Deps], ...], R]
+_Second: TypeAlias = _Both[P, Concatenate[Any, ToolContext[Deps], ...], R]
+_Third: TypeAlias = _Both[P, Concatenate[Any, Any, ToolContext[Deps], ...], R]
+_Fourth: TypeAlias = _Both[P, Concatenate[Any, Any, Any, ToolContext[Deps], ...], R]
+_Fifth: TypeAlias = _Both[P, Concatenate[Any, Any, Any, Any, ToolContext[Deps], ...], R]
 
 
+class _ToolDecorator(Protocol):
+    """`tool` as type checkers see it: the tool has the signature of its function, and needs what the context of its function has."""
+
+    @overload
+    def __call__(self, f: _First[P, Deps, R], /, **options: Unpack[ToolOptions]) -> FunctionTool[P, R, Deps]: ...
+
+    @overload
+    def __call__(self, f: _Second[P, Deps, R], /, **options: Unpack[ToolOptions]) -> FunctionTool[P, R, Deps]: ...
+
+    @overload
+    def __call__(self, f: _Third[P, Deps, R], /, **options: Unpack[ToolOptions]) -> FunctionTool[P, R, Deps]: ...
+
+    @overload
+    def __call__(self, f: _Fourth[P, Deps, R], /, **options: Unpack[ToolOptions]) -> FunctionTool[P, R, Deps]: ...
+
+    @overload
+    def __call__(self, f: _Fifth[P, Deps, R], /, **options: Unpack[ToolOptions]) -> FunctionTool[P, R, Deps]: ...
+
+    @overload
+    def __call__(self, f: Callable[P, R], /, **options: Unpack[ToolOptions]) -> FunctionTool[P, R, object]: ...
+
+    @overload
+    def __call__(self, /, **options: Unpack[ToolOptions]) -> "_ToolDecorator": ...
+
+
+def _as_type(kind: "TypeForm[T]") -> Callable[[Function], T]:
+    """Give a function a type that its signature cannot say."""
+    return lambda function: function  # type: ignore[return-value]  # its author vouches for it
+
+
+@_as_type(_ToolDecorator)
 def tool(function: Function | None = None, /, **options: Unpack[ToolOptions]) -> Any:
     """Make a tool from a typed function. The function stays callable with its own signature.
 
@@ -162,7 +221,7 @@ def _made(function: Function, frame: FrameType | None, options: ToolOptions) -> 
 
 def _tool_of(
     function: Function, localns: Mapping[str, Any], options: ToolOptions
-) -> tuple[FunctionTool[..., Any], Callable[[Function], Run]]:
+) -> tuple[FunctionTool[..., Any, Any], Callable[[Function], Run]]:
     """Return the tool, and what runs a function of the same signature."""
     # Pydantic is loaded with the first typed tool: `import treadle` must stay cheap (design section 8).
     from treadle.tooling.functions import describe, run_of  # noqa: PLC0415 - as said above
@@ -172,7 +231,7 @@ def _tool_of(
     if name is None and schema.name == "<lambda>":
         raise ToolDefinitionError("A lambda has no name for the model. Pass name=, or write a function.")
     own: dict[str, Any] = {**options, "name": schema.name if name is None else name}
-    made = FunctionTool[..., Any](
+    made = FunctionTool[..., Any, Any](
         description=schema.description,
         parameters=schema.parameters,
         output_schema=schema.output_schema,

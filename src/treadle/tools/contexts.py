@@ -14,6 +14,7 @@ from treadle.tools.effects import Decision, Effect, FileNames
 __all__ = [
     "TRACE",
     "Command",
+    "Deps_contra",
     "Detached",
     "Detaching",
     "Hiding",
@@ -188,6 +189,8 @@ JsonObject: TypeAlias = dict[str, Any]  # Any: JSON of strangers, checked agains
 
 Deps_co = TypeVar("Deps_co", covariant=True, default=Any)
 """The type of the application's own object."""
+Deps_contra = TypeVar("Deps_contra", contravariant=True, default=Any)
+"""The same, of what is given one: a tool that takes any object is also a tool for a database."""
 
 
 class ToolContext(Protocol[Deps_co]):

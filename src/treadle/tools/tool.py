@@ -1,7 +1,7 @@
 """Tools: what a tool is, its call once it is checked, and the one result that each call gets. Runs nothing."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET
@@ -10,7 +10,7 @@ from treadle.canonical import MAX_SCHEMA_VALUES, copied, find_unencodable
 from treadle.errors import ConfigurationError, ToolDefinitionError, ToolError, shown
 from treadle.fields import Documented, NamedOptions, explained
 from treadle.messages import Media, ToolCall
-from treadle.tools.contexts import Command, JsonObject, ShellLine, ToolContext
+from treadle.tools.contexts import Command, Deps_contra, JsonObject, ShellLine, ToolContext
 from treadle.tools.effects import CallStatus, Decision, Effect, FileNames, Review, Risk
 from treadle.tools.needs import UNCONFINED, Need
 
@@ -84,8 +84,12 @@ _SHAPES = {"$ref", "anyOf", "oneOf", "allOf"}
 Run: TypeAlias = Callable[[JsonObject, ToolContext], Awaitable[Any] | Any]
 
 
-class Tool(msgspec.Struct, Documented, frozen=True, kw_only=True, eq=False, metaclass=NamedOptions):
+class Tool(
+    msgspec.Struct, Documented, Generic[Deps_contra], frozen=True, kw_only=True, eq=False, metaclass=NamedOptions
+):
     """One tool: what the model reads, what the runtime enforces, and the function that acts.
+
+    Type checkers know a tool as `Tool[Deps]`: the type of the `ctx.deps` that it needs, `object` for a tool that needs none.
 
     Example:
         Tool(name="get_rate", description="Today's rate.", parameters={"type": "object", "properties": {}},
