@@ -116,7 +116,7 @@ else
 endif
 
 .PHONY: conformance
-conformance: $(STAMP)  ## Run the MCP conformance suite and the protocol's inspector, both programs for Node, which npm fetches
+conformance: $(STAMP)  ## Run the MCP conformance suite, the protocol's inspector and the AG-UI client, programs for Node, which npm fetches
 	$(BIN)/python scripts/conformance.py
 
 .PHONY: bench

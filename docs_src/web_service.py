@@ -1,17 +1,18 @@
-"""An agent behind HTTP: tasks, events as server-sent events, and approvals. All state is in the journal."""
+"""An agent behind HTTP: tasks, what a browser may see as server-sent events, and approvals. All state is in the journal."""
 
 import asyncio
 import json
 import tempfile
-from collections import defaultdict
 from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 from aiohttp import ClientSession, web
 
-from treadle import Agent, Agents, Run, RunHandedOver, SessionHeld, UnknownApproval, open_journal, open_session, tool
-from treadle.events import AnyEvent, encode_event
+from treadle import Agent, Agents, Run, RunHandedOver, SessionHeld, UnknownApproval, open_session, tool
+from treadle.events import encode_event, public_events
 from treadle.testing import ScriptedModel, call, text
+from treadle.workers import follow
 
 
 @tool(effect="unsafe")
@@ -28,7 +29,6 @@ class Service:
         self.path = journal
         self.running: set[asyncio.Task[None]] = set()
         self.runs: set[Run[str]] = set()
-        self.listeners: dict[str, set[asyncio.Queue[bytes | None]]] = defaultdict(set)
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -80,7 +80,6 @@ class Service:
         async with open_session(self.path, id=session_id) as session:
             run = self.agent.stream_resume(session) if task is None else self.agent.stream(task, session=session)
             run.subscribe(lambda _: started.set())
-            run.subscribe(lambda event: self._show(session_id, event))
             self.runs.add(run)
             try:
                 await run.finish()
@@ -89,37 +88,19 @@ class Service:
             finally:
                 self.runs.discard(run)
 
-    def _show(self, session_id: str, event: AnyEvent) -> None:
-        if event.is_live:  # pieces of text: shown to those who listen now, and not journaled
-            for queue in self.listeners[session_id]:
-                queue.put_nowait(b"event: live\ndata: " + encode_event(event) + b"\n\n")
-
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Stream events. A browser that comes back says by `Last-Event-ID` which it has seen, and misses none."""
-        session_id = request.match_info["id"]
+        """Stream what a browser may see. One that comes back says by `Last-Event-ID` what it has seen, and misses nothing."""
         seen = int(request.headers.get("Last-Event-ID", request.query.get("after", "0")))
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
-        queue: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self.listeners[session_id].add(queue)
-        follower = asyncio.create_task(self._follow(session_id, seen, queue))
-        try:
-            while (piece := await queue.get()) is not None:
-                await response.write(piece)
-        except ConnectionResetError:
-            pass  # the client went away; the run continues
-        finally:
-            self.listeners[session_id].discard(queue)
-            follower.cancel()
+        stored = follow(self.path, request.match_info["id"], after=seen, live=True)
+        with suppress(ConnectionResetError):  # the client went away; the run continues
+            async with aclosing(public_events(stored)) as events:
+                async for event in events:
+                    number = b"id: %d\n" % event.seq if event.seq else b""  # a piece of text that is live has none
+                    data = b"event: %s\ndata: %s\n\n" % (event.type.encode(), encode_event(event))
+                    await response.write(number + data)
         return response
-
-    async def _follow(self, session_id: str, seen: int, queue: asyncio.Queue[bytes | None]) -> None:
-        async with open_journal(self.path) as journal:
-            async for event in journal.follow(session_id, after=seen):
-                queue.put_nowait(
-                    b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.type.encode(), encode_event(event))
-                )
-        queue.put_nowait(None)
 
     async def approvals(self, request: web.Request) -> web.Response:
         async with open_session(self.path, id=request.match_info["id"], must_exist=True) as session:
@@ -162,7 +143,7 @@ async def main(journal: Path) -> None:
 
     async with ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}") as client:
         await client.post("/sessions/ada/task", json={"task": "Order two teapots"})
-        seen = await read_events(client, after=0, until="run.paused")
+        seen = await read_events(client, after=0, until="end")
         waiting = await (await client.get("/sessions/ada/approvals")).json()
         print(json.dumps(waiting[0]["arguments"]))
 
@@ -170,7 +151,7 @@ async def main(journal: Path) -> None:
             f"/sessions/ada/approvals/{waiting[0]['id']}", json={"answer": "allow", "by": "bo"}
         )
         assert answered.status == 202
-        last = await read_events(client, after=seen, until="run.finished")
+        last = await read_events(client, after=seen, until="end")
         print(f"{last} events")
 
     await asyncio.gather(*service.running)

@@ -1,6 +1,6 @@
-"""Run the MCP conformance suite against Treadle's client, and the protocol's inspector against `treadle mcp serve`.
+"""Run the MCP conformance suite against Treadle's client, the protocol's inspector against `treadle mcp serve`, and the AG-UI client.
 
-Both are programs for Node: they are installed at the versions below, into a temporary folder. Without Node nothing is run, and it says so.
+All are programs for Node: they are installed at the versions below, into a temporary folder. Without Node nothing is run, and it says so.
 """
 
 import argparse
@@ -22,7 +22,8 @@ __all__ = ["KNOWN", "main"]
 PROJECT = Path(__file__).resolve().parent.parent
 CONFORMANCE = "@modelcontextprotocol/conformance"
 INSPECTOR = "@modelcontextprotocol/inspector"
-VERSIONS = {CONFORMANCE: "0.1.16", INSPECTOR: "2.12.0"}
+AG_UI = "@ag-ui/client"
+VERSIONS = {CONFORMANCE: "0.1.16", INSPECTOR: "2.12.0", AG_UI: "1.0.0"}
 OLDEST_NODE = 22
 NOT_RUN = 3
 """Exit code where Node or the packages cannot be had."""
@@ -54,7 +55,7 @@ def main(arguments: list[str]) -> int:
     except _Missing as error:
         print(f"NOT RUN: {error}", file=sys.stderr)
         return NOT_RUN
-    checks = [*run.client_scenarios(), *run.server_scenarios(), *run.inspections()]
+    checks = [*run.client_scenarios(), *run.server_scenarios(), *run.inspections(), *run.web_clients()]
     failed = [name for name, act in checks if options.only in name and not _is_well(name, *act())]
     print(f"{'FAILED: ' + ', '.join(failed) if failed else 'All passed.'} Known not to pass: {', '.join(KNOWN)}.")
     return 1 if failed else 0
@@ -189,6 +190,30 @@ class _Run:
                     reached = ["--server-url", url, "--transport", "http", "--header", f"Authorization: Bearer {token}"]
                     done = self._said([*program, *reached, *arguments])
         return done.returncode == 0 and expected in done.stdout, f"{done.stdout}\n{done.stderr}"
+
+    # --- Treadle behind a web page
+
+    def web_clients(self) -> Iterator[tuple[str, Any]]:
+        """Yield the conversation that AG-UI's own client has with an agent."""
+        yield "ag-ui: text, parallel calls, two approvals and their resume", self._conversation
+
+    def _conversation(self) -> tuple[bool, str]:
+        scripts = PROJECT / "scripts"
+        service = subprocess.Popen(
+            [sys.executable, str(scripts / "conformance_ag_ui.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert service.stdout is not None
+            address = service.stdout.readline().strip()
+            client = [str(self._node / "node"), str(scripts / "conformance_ag_ui.mjs"), str(self._folder), address]
+            done = self._said(client)
+        finally:
+            service.terminate()
+            service.communicate()
+        return done.returncode == 0 and "0 refused" in done.stdout, f"{done.stdout}\n{done.stderr}"
 
 
 _TREADLE = str(Path(sys.executable).with_name("treadle"))

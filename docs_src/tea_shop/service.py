@@ -10,7 +10,7 @@ from aiohttp import web
 from desk import Answer, Shop, make_agent
 
 from treadle import Agent, Agents, NothingToResume, SessionHeld, open_journal, open_session
-from treadle.events import encode_event
+from treadle.events import encode_event, public_events
 
 
 class Service:
@@ -43,13 +43,14 @@ class Service:
         task.add_done_callback(self.running.discard)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Stream the events of a run, those after `Last-Event-ID` only."""
+        """Stream what the customer may see of a run, what is after `Last-Event-ID` only."""
         seen = int(request.headers.get("Last-Event-ID", "0"))
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         await response.prepare(request)
         async with open_journal(self.journal) as journal:
-            async for event in journal.follow(request.match_info["customer"], after=seen):
-                head = f"id: {event.seq}\nevent: {event.type}\ndata: "
+            async for event in public_events(journal.follow(request.match_info["customer"], after=seen)):
+                number = f"id: {event.seq}\n" if event.seq else ""
+                head = f"{number}event: {event.type}\ndata: "
                 try:
                     await response.write(head.encode() + encode_event(event) + b"\n\n")
                 except ConnectionResetError:

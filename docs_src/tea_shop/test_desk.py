@@ -89,7 +89,7 @@ async def test_a_run_outlives_its_process_and_a_person_answers_elsewhere(tmp_pat
     address = first.stdout.readline().strip()
     async with ClientSession() as client:
         await client.post(f"{address}/ada/task", json={"task": "Two teapots, please"})
-    seen, _ = await follow(address, after=0, until="run.paused")
+    seen, _ = await follow(address, after=0, until="end")
     first.send_signal(signal.SIGKILL)  # the machine is switched off
     first.wait()
 
@@ -98,7 +98,7 @@ async def test_a_run_outlives_its_process_and_a_person_answers_elsewhere(tmp_pat
     second = service(tmp_path)
     assert second.stdout is not None
     address = second.stdout.readline().strip()
-    _, finished = await follow(address, after=seen, until="run.finished")
+    _, finished = await follow(address, after=seen, until="end")
     second.terminate()
     second.wait()
 

@@ -3,7 +3,7 @@
 An event is journaled as JSON and must always be readable: fields are added with defaults, never renamed or removed.
 """
 
-from treadle.events.base import Event
+from treadle.events.base import Event, PublicEvent
 from treadle.events.calls import (
     ActionDecided,
     ApprovalAnswered,
@@ -27,6 +27,22 @@ from treadle.events.calls import (
 )
 from treadle.events.codec import AnyEvent, Subscriber, decode_event, encode_event, event_object, on
 from treadle.events.models import DecisionRejected, ModelDelta, ModelDiscarded, ModelFailed, ModelFinished, ModelStarted
+from treadle.events.public import (
+    AnyPublicEvent,
+    PublicAnswer,
+    PublicCall,
+    PublicEnd,
+    PublicMessage,
+    PublicProgress,
+    PublicQuestion,
+    PublicReasoning,
+    PublicResult,
+    PublicStart,
+    PublicText,
+    PublicUsage,
+    Revealed,
+    public_events,
+)
 from treadle.events.runs import (
     BudgetReached,
     BudgetWarned,
@@ -62,6 +78,7 @@ from treadle.events.sessions import (
 __all__ = [
     "ActionDecided",
     "AnyEvent",
+    "AnyPublicEvent",
     "ApprovalAnswered",
     "ApprovalRequested",
     "BudgetReached",
@@ -88,7 +105,20 @@ __all__ = [
     "ModelFailed",
     "ModelFinished",
     "ModelStarted",
+    "PublicAnswer",
+    "PublicCall",
+    "PublicEnd",
+    "PublicEvent",
+    "PublicMessage",
+    "PublicProgress",
+    "PublicQuestion",
+    "PublicReasoning",
+    "PublicResult",
+    "PublicStart",
+    "PublicText",
+    "PublicUsage",
     "RepeatNoticed",
+    "Revealed",
     "RulesGranted",
     "RunFinished",
     "RunPaused",
@@ -119,4 +149,5 @@ __all__ = [
     "encode_event",
     "event_object",
     "on",
+    "public_events",
 ]

@@ -1,4 +1,4 @@
-"""What every event has."""
+"""What every event has, and every event that is made for a browser."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ import msgspec
 
 from treadle.fields import Documented
 
-__all__ = ["Event"]
+__all__ = ["Event", "PublicEvent"]
 
 
 class Event(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
@@ -42,4 +42,21 @@ class Event(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults
     @property
     def type(self) -> str:
         """The event's name, such as `tool.started`."""
+        return str(self.__struct_config__.tag)
+
+
+class PublicEvent(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """The fields that all public events share."""
+
+    session_id: str = ""
+    """The session that it belongs to."""
+    run_id: str = ""
+    """The run that it belongs to."""
+    seq: int = 0
+    """The number of the event that it was made of; 0 for what is live, and where more follows of the same event. A client that connects
+    again names the last number that it has."""
+
+    @property
+    def type(self) -> str:
+        """The event's name, such as `text`."""
         return str(self.__struct_config__.tag)

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import msgspec
 
 from treadle.errors import ConfigurationError, JournalError, shown
-from treadle.events.base import Event
+from treadle.events.base import Event, PublicEvent
 from treadle.events.calls import (
     ActionDecided,
     ApprovalAnswered,
@@ -139,26 +139,26 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(AnyEvent)
 
 
-def encode_event(event: Event) -> bytes:
+def encode_event(event: Event | PublicEvent) -> bytes:
     """Return an event as one JSON object in UTF-8, on one line: for a journal, a log, or a server-sent event.
 
     The form is stable. `type` names the event, such as `tool.finished`; every other key is a field of its class. A field
     that has its default is left out. Times are seconds since 1970, spans are seconds, money is a decimal in a string.
-    New versions add types and fields; they rename and remove none. `decode_event` reads it back.
+    New versions add types and fields; they rename and remove none. `decode_event` reads it back, but for public events.
 
     Example:
         async for event in run:
             yield b"id: %d\ndata: %s\n\n" % (event.seq, encode_event(event))
 
     Raises:
-        ConfigurationError: It is not an Event.
+        ConfigurationError: It is not an event.
     """
-    if not isinstance(event, Event):
+    if not isinstance(event, Event | PublicEvent):
         raise ConfigurationError(f"event must be an Event of treadle.events; got {shown(event)}.")
     return _encoder.encode(event)
 
 
-def event_object(event: Event) -> JsonObject:
+def event_object(event: Event | PublicEvent) -> JsonObject:
     """Return the object that `encode_event` writes, as plain Python values.
 
     Example:

@@ -1,4 +1,4 @@
-"""Serve: agents for other programs: for MCP clients, and for editors that speak ACP. Knows no terminal and no configuration.
+"""Serve: agents for other programs: for MCP clients, for editors that speak ACP, and for web pages that speak AG-UI. Knows no terminal and no configuration.
 
 Each name loads on first use: the packages of the protocols are extras.
 """
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from treadle.serve.acp import Editor as Editor
     from treadle.serve.acp import serve_acp as serve_acp
+    from treadle.serve.ag_ui import serve_ag_ui as serve_ag_ui
     from treadle.serve.mcp_http import Address as Address
     from treadle.serve.mcp_http import serve_mcp_http as serve_mcp_http
     from treadle.serve.mcp_service import Offer as Offer
@@ -25,6 +26,7 @@ _HOMES = {
     "Setup": "work",
     "Wire": "wire",
     "serve_acp": "acp",
+    "serve_ag_ui": "ag_ui",
     "serve_mcp": "wire",
     "serve_mcp_http": "mcp_http",
     "service_tools": "mcp_service",

@@ -4,7 +4,7 @@ The pieces of one answer are one text, a line each. Its number is that of the an
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, suppress
 
 import msgspec
@@ -212,6 +212,8 @@ async def with_live(
             coming.cancel()
             with suppress(asyncio.CancelledError):
                 await coming
+            if isinstance(stored, AsyncGenerator):
+                await stored.aclose()
 
 
 async def _last_pieces(order: _Order, heard: _Heard) -> AsyncIterator[ModelDelta]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -174,7 +174,7 @@ def _check_may_end(state: SessionState, journal: Journal) -> None:
 @checked
 async def follow(
     journal: str | Path | Journal, session_id: str, *, after: int = 0, live: bool = False
-) -> AsyncIterator[AnyEvent]:
+) -> AsyncGenerator[AnyEvent]:
     """Yield a session's events as any process stores them, until its run has ended.
 
     After a broken connection, continue with the number of the last event that you have seen.
@@ -194,8 +194,12 @@ async def follow(
         stored = store.follow(session_id, after=after)
         if live and isinstance(store, HasLive):
             stored = with_live(store, session_id, stored, is_whole=after <= 0)
-        async for event in stored:
-            yield event
+        try:
+            async for event in stored:
+                yield event
+        finally:
+            if isinstance(stored, AsyncGenerator):
+                await stored.aclose()
 
 
 @asynccontextmanager
