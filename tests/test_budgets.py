@@ -5,7 +5,8 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from treadle import Agent, ConfigurationError, Price
+from treadle import Agent, Budget, ConfigurationError, Price
+from treadle.budgets import Meter, Spent
 from treadle.messages import Usage
 from treadle.testing import ScriptedModel, Turn
 
@@ -51,3 +52,11 @@ async def test_a_report_tells_tokens_written_to_a_cache_where_there_are_any(writ
     assert report["usage"]["input_tokens"] == 5
     assert report["usage"].get("cache_written_tokens", 0) == written
     assert ("cache_written_tokens" in report["usage"]) == bool(written)
+
+
+def test_what_is_left_of_a_limit_in_dollars_is_exact():
+    meter = Meter(Budget(max_total_cost=0.3, max_tool_calls=2, max_wall_time_seconds=9.5))
+
+    left = meter.left(Spent(cost=Decimal("0.1"), tool_calls=1))
+
+    assert (left["max_total_cost"], left["max_tool_calls"], left["max_wall_time_seconds"]) == (Decimal("0.2"), 1, 9.5)

@@ -296,7 +296,7 @@ _TOTALS = (
 """The budgets of a whole run; the others bound one call or one attempt."""
 
 
-_FRACTIONS = ("max_wall_time_seconds", "max_total_cost")
+_UNITS: dict[str, type[float | Decimal]] = {"max_wall_time_seconds": float, "max_total_cost": Decimal}
 """Limits that are not counted in whole numbers."""
 
 
@@ -479,17 +479,18 @@ class Meter:
         return found
 
     @explained
-    def left(self, spent: Spent) -> dict[str, int | float]:
-        """Return what is left of each limit, here or above, by its name and in its unit: counts, tokens, seconds or dollars.
+    def left(self, spent: Spent) -> dict[str, int | float | Decimal]:
+        """Return what is left of each limit, here or above, by its name: counts and tokens, seconds as a float, dollars as a Decimal.
 
         A limit on what is not known is left out.
         """
-        found: dict[str, int | float] = {}
+        found: dict[str, int | float | Decimal] = {}
         for meter, total in self._tree(spent):
             for name, used in _counts(total):
                 if used is not None and (limit := meter.limits.get(name)) is not None:
-                    rest = round(max(float(limit) - float(used), 0.0), 9)
-                    found[name] = min(found.get(name, rest), rest if name in _FRACTIONS else int(rest))
+                    rest = max(_as_decimal(limit) - _as_decimal(used), Decimal(0))
+                    unit = _UNITS.get(name, int)
+                    found[name] = min(found.get(name, unit(rest)), unit(rest))
         return found
 
     @explained

@@ -101,6 +101,39 @@ async def test_what_is_wrong_is_told_and_may_be_mended(wrong, told):
 
 
 @pytest.mark.row("D17")
+async def test_a_correction_shows_the_form_that_is_wanted():
+    model = ScriptedModel([text("Bergen"), text(BERGEN)])
+
+    await Agent(model, output=Town).run("go")
+
+    form = '{"name": <string>, "people": <integer>, "kind": <one of "city", "village"> (may be left out)}'
+    assert f"The form is: {form}." in model.requests[1].messages[-1].text
+
+
+@pytest.mark.parametrize(
+    ("words", "output"), [(BERGEN, Town(name="Bergen", people=290000)), ("I do not know.", "I do not know.")]
+)
+async def test_an_answer_that_may_be_text_is_text_or_structured(words, output):
+    async with MockProvider([call("echo", x=1), words]) as mock:
+        agent = Agent(chat(mock), tools=[echo_tool()], output=Town | str, instructions="Be brief.")
+        result = await agent.run("go")
+
+    assert (result.reason, result.output, result.text) == ("completed", output, words)
+    for request in mock.requests:
+        assert "response_format" not in request.body
+        told = request.body["messages"][0]["content"]
+        assert told.startswith("Be brief.\n\nAnswer in words, or with nothing but JSON that fits this JSON Schema: ")
+
+
+async def test_text_that_is_an_answer_only_by_form_is_none_where_text_is_allowed_too():
+    model = ScriptedModel([call("echo", x=1), text(""), text("Done.")])
+
+    result = await Agent(model, tools=[echo_tool()], output=Town | str).run("go")
+
+    assert result.output == "Done."
+
+
+@pytest.mark.row("D17")
 async def test_after_two_corrections_the_run_fails_with_its_own_reason(tmp_path):
     model = ScriptedModel([text('{"name": "Bergen"}')])
 

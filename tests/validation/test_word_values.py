@@ -1,8 +1,10 @@
 """The words of the gate: what a schema wants, what a value is, and where a text stops being JSON; each at its limits."""
 
-from typing import Any
+import datetime as dt
+from typing import Any, Literal
 
 import msgspec
+import pydantic
 import pytest
 
 from treadle.errors import ConfigurationError, InvalidArguments, ToolDefinitionError
@@ -284,13 +286,17 @@ def test_a_form_that_is_no_object_is_wrapped_with_its_definitions_beside_it() ->
         ('```\n{"value": [1]}```\n', [1], ""),
         ("", None, "It is empty."),
         ("``` \n \n```", None, "It is empty."),
-        ("[1]", None, "It is not a JSON object."),
+        ("[1]", [1], ""),
+        ("1", None, "`value`: array; got 1."),
+        ('Of two:\n```json\n{"value": [1, 2]}\n```\nThat is all.', [1, 2], ""),
+        ('```json\n{"value": [1]}\n```\nor\n```json\n{"value": [2]}\n```', None, "It is not JSON"),
+        ('```json\n{"value": [1]}\n```\nor {"value": [2]}', None, "It is not JSON"),
         ('{"value": [1],}', None, "It is not JSON: trailing comma at line 1, column 15"),
         ('{"value": ["x"]}', None, "`value[0]`: integer; got 'x'."),
         ("{}", None, "`value`: required."),
         ('{"value": [], "more": 1}', None, "`more`: no such property (known: value); got 1."),
     ],
-    ids=range(10),
+    ids=range(14),
 )
 def test_an_answer_is_read_strictly(text: str, data: Any, message: str) -> None:
     reading = Typed(list[int], where="output").read(text)
@@ -320,6 +326,60 @@ def test_a_struct_is_a_form_and_its_values_are_made() -> None:
     assert typed.value(typed.read('{"name": "Bree"}').data) == Town("Bree")
     assert towns.value(towns.read('{"value": [{"name": "Bree", "people": 3}]}').data) == [Town("Bree", 3)]
     assert typed.read('{"name": "Bree", "people": "many"}').violations
+
+
+class City(msgspec.Struct):
+    name: str
+    people: int
+    mayor: str
+
+
+class Lake(pydantic.BaseModel):
+    name: str
+    depth: int
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (int, "42", 42),
+        (bool, "true", True),
+        (Literal["yes", "no"], "yes", "yes"),
+        (Literal["yes", "no"], '"no"', "no"),
+        (Literal["1", "2"], "1", "1"),
+        (dt.date, "2026-11-30", dt.date(2026, 11, 30)),
+        (Town | City, '{"name": "Bree", "people": 3}', Town("Bree", 3)),
+        (Town | City, '{"value": {"name": "Bree", "people": 3, "mayor": "Ada"}}', City("Bree", 3, "Ada")),
+        (Town | Lake, '{"name": "Como", "depth": 410}', Lake(name="Como", depth=410)),
+        (Town | Lake | None, "null", None),
+        (Town | str, '{"name": "Bree"}', Town("Bree")),
+        (Town | str, 'It is:\n```json\n{"name": "Bree"}\n```', Town("Bree")),
+        (Town | str, "I do not know.", "I do not know."),
+        (Town | str, "```python\nprint({})\n```", "```python\nprint({})\n```"),
+        (list[Town] | str, '[{"name": "Bree"}]', [Town("Bree")]),
+        (int | str, '{"a": 1}', '{"a": 1}'),
+        (str, "{}", "{}"),
+        (str | None, "null", "null"),
+    ],
+    ids=range(18),
+)
+def test_an_answer_without_its_wrapper_is_read_and_a_text_where_it_may_be_one(kind: Any, text: str, value: Any) -> None:
+    typed = Typed(kind, where="output")
+    reading = typed.read(text)
+
+    assert reading.violations == ()
+    assert typed.value(reading.data) == value
+
+
+def test_what_is_meant_as_an_object_is_corrected_where_text_is_allowed_too() -> None:
+    typed = Typed(Town | str, where="output")
+
+    assert typed.read('{"name": 7}').message == "`name`: string; got 7."
+    assert typed.read('{"name": "Bree",}').message.startswith("It is not JSON")
+    assert typed.wire_schema is None
+    assert '"name"' in typed.told
+    assert typed.shape == '{"name": <string>, "people": <integer> (may be left out)}'
+    assert Typed(str, where="output").told == ""
 
 
 class Odd:

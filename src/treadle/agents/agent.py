@@ -334,8 +334,9 @@ class Agent(Generic[Deps_contra, Output_co]):
         compactor: Shortens what the model sees when it has become too long. Without one, a request that the provider
             refuses as too long ends the run, unless the compiler makes a shorter one.
         history: `all` for every message, `current` to leave out calls and results of earlier tasks.
-        output: The type of the final answer: a type (a msgspec Struct, a pydantic model, a dataclass, `list[str]`) or a JSON
-            Schema. The answer is checked strictly, and the model may correct it twice; `result.output` is the value.
+        output: The type of the final answer: a type (a msgspec Struct, a pydantic model, a dataclass, `list[str]`, a union of these) or a
+            JSON Schema. The answer is checked strictly, and the model may correct it twice; `result.output` is the value. With `Town | str`
+            the answer may be free text too.
         tool_choice: `auto`, `none`, `required` or a tool's name; the last two apply to a run's first request.
         on_limit: At a turn or call limit, `summarize` asks the model for a partial answer, `report` stops at once.
         in_doubt: What `resume` does about an unsafe call that had started and whose outcome no `check` knows: `ask` a person, or `tell`

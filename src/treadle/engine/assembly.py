@@ -1,6 +1,7 @@
 """Assembly: put the parts of one run together, from the description of its agent. Runs nothing."""
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -98,7 +99,7 @@ class Host:
         """Return the running time that is left to the run; None for no limit."""
         return self.meter.seconds_left(self._seconds_before + self.session.clock.monotonic() - self.interrupt.begun)
 
-    def left(self) -> dict[str, int | float]:
+    def left(self) -> dict[str, int | float | Decimal]:
         """Return what is left of the limits of the run, by the name of each."""
         left = self.meter.left(self.spent)
         seconds = self.interrupt.seconds_left

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from decimal import Decimal
 from typing import Any, Generic, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -331,9 +332,9 @@ class SessionSnapshot(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """The session's own status, which people set: see `Session.change`."""
     metadata: Mapping[str, Any] = {}  # Any: JSON
     """The session's metadata. A copy."""
-    budget_left: Mapping[str, int | float] = {}
-    """What is left of the limits of the run and of those that called it, by the name of each, such as `max_tool_calls`, and in its unit: counts,
-    tokens, seconds or dollars. What has no limit is left out."""
+    budget_left: Mapping[str, int | float | Decimal] = {}
+    """What is left of the limits of the run and of those that called it, by the name of each, such as `max_tool_calls`: counts and tokens,
+    seconds as a float, dollars as a Decimal. What has no limit is left out."""
 
     @property
     def tenant(self) -> str:

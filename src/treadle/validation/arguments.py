@@ -10,7 +10,7 @@ from treadle.errors import InvalidArguments
 from treadle.tools import JsonObject
 from treadle.validation.schema import bounded, row, shape
 
-__all__ = ["NotJson", "parse_arguments"]
+__all__ = ["NotJson", "parse_arguments", "parse_json"]
 
 _SNIPPET_CHARS = 60
 _MAX_VALUES = 100_000
@@ -54,24 +54,34 @@ def parse_arguments(text: str, *, max_chars: int = 1_000_000, max_depth: int = 6
         NotJson: The text is not strict JSON, or too long or too deep to be looked at.
         InvalidArguments: It is JSON, but no object.
     """
+    if not text or text.isspace():
+        return {}
+    value = parse_json(text, max_chars=max_chars, max_depth=max_depth)
+    if not isinstance(value, dict):
+        details = [row("", "object", bounded(value))]
+        raise InvalidArguments(
+            f"expected one JSON object with the arguments by parameter name; got {shape(value)}.", details
+        )
+    return value
+
+
+def parse_json(text: str, *, max_chars: int = 1_000_000, max_depth: int = 64) -> Any:  # Any: any JSON value
+    """Return the JSON value that a model wrote.
+
+    Raises:
+        NotJson: The text is not strict JSON, or too long or too deep to be looked at.
+    """
     if len(text) > max_chars:
         reason = f"too long: {len(text)} characters, where {max_chars} are allowed,"
         raise NotJson(reason, "Send less, or in several calls.", text, max_chars)
     if len(text) > _MAX_VALUES and text.count(",") > _MAX_VALUES:
         reason = f"too large: more than {_MAX_VALUES} values"
         raise NotJson(reason, "Send fewer, or in several calls.", text, len(text))
-    if not text or text.isspace():
-        return {}
     value = _parsed(text)
     if text.count("{") + text.count("[") > max_depth:
         _refuse_depth(text, max_depth)
     if _LARGE_EXPONENT.search(text) or (len(text) > 290 and _MANY_DIGITS.search(text)):
         _refuse_overflow(text)
-    if not isinstance(value, dict):
-        details = [row("", "object", bounded(value))]
-        raise InvalidArguments(
-            f"expected one JSON object with the arguments by parameter name; got {shape(value)}.", details
-        )
     return value
 
 

@@ -9,11 +9,13 @@ import msgspec
 from treadle.tools import JsonObject
 from treadle.validation.schema import phrase, resolved
 
-__all__ = ["correction"]
+__all__ = ["correction", "form_of"]
 
 _MOST_FAULTS = 3
 _LONGEST_VALUE = 80
 _LONGEST_FORM = 400
+_LONGEST_ANSWER = 1000
+_DEEPEST = 4
 
 _TEMPLATES = (
     # What the constraint begins with, and what is said of it; the last fits any other.
@@ -70,6 +72,30 @@ def _form(arguments: JsonObject, faulty: Sequence[str], schema: JsonObject) -> s
     ]
     form = f"{{{', '.join(wanted)}}}"
     return form if len(form) <= _LONGEST_FORM else ""
+
+
+def form_of(schema: JsonObject) -> str:
+    """Return what a schema wants in the form of JSON: `{"name": <string>, "people": <integer>}`."""
+    form = _wanted(schema, schema, _DEEPEST)
+    return form if len(form) <= _LONGEST_ANSWER else form[: _LONGEST_ANSWER - 3] + "..."
+
+
+def _wanted(schema: Any, root: JsonObject, depth: int) -> str:  # Any: an object, true or false
+    whole = resolved(schema, root)
+    properties, items = whole.get("properties"), whole.get("items")
+    alternatives = whole.get("anyOf") or whole.get("oneOf")
+    if depth and isinstance(alternatives, list):
+        return " or ".join(dict.fromkeys(_wanted(one, root, depth - 1) for one in alternatives))
+    if depth and isinstance(properties, dict) and properties:
+        needed = whole.get("required", ())
+        fields = [
+            f"{_quoted(name)}: {_wanted(one, root, depth - 1)}{'' if name in needed else ' (may be left out)'}"
+            for name, one in properties.items()
+        ]
+        return f"{{{', '.join(fields)}}}"
+    if depth and isinstance(items, dict) and whole.get("type") == "array":
+        return f"[{_wanted(items, root, depth - 1)}, ...]"
+    return f"<{phrase(whole, root)}>"
 
 
 def _own(value: Any) -> str:

@@ -24,7 +24,7 @@ from treadle.stops import Stop, StopReason
 from treadle.tooling.toolbox import Offer
 
 if TYPE_CHECKING:
-    from treadle.validation.typed import Typed
+    from treadle.validation.typed import Reading, Typed
 
 __all__ = [
     "CONTINUE",
@@ -78,10 +78,16 @@ class Answers:
             return answer_stop(finished) if is_last else CONTINUE
         if tool_choice not in ("auto", "none"):
             return _without_call(messages, tool_choice)
-        text = self.whole_text(finished, messages)
-        if self._output is not None:
-            return _checked(self._output, text, messages)
-        return _in_words(finished, text, messages)
+        return self._answer(finished, self.whole_text(finished, messages), messages)
+
+    def _answer(self, finished: ModelFinished, text: str, messages: Sequence[Message]) -> Stop | str:
+        found = None if self._output is None else self._output.read(text)
+        if self._output is not None and found is not None and not found.is_text:
+            return _checked(self._output, found, messages)
+        end = _in_words(finished, text, messages)
+        if found is None or isinstance(end, str) or not end.reason.is_completed:
+            return end
+        return msgspec.structs.replace(end, output=found.data)
 
     def whole_text(self, finished: ModelFinished, messages: Sequence[Message]) -> str:
         """Return the answer with the pieces before it that the output limit had cut off."""
@@ -144,13 +150,14 @@ def _unread(found: CallsInText, messages: Sequence[Message]) -> Stop | str:
     return Stop(reason=StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL, message=message, details=details)
 
 
-def _checked(output: "Typed", text: str, messages: Sequence[Message]) -> Stop | str:
-    found = output.read(text)
+def _checked(output: "Typed", found: "Reading", messages: Sequence[Message]) -> Stop | str:
     if not found.violations:
         return Stop(reason=StopReason.COMPLETED, message="The model answered.", output=found.data)
     corrected = _told(messages, _UNFIT)
     if corrected < MAX_CORRECTIONS:
-        return f"{_UNFIT}{found.message} Answer again with the whole JSON object and nothing else."
+        return (
+            f"{_UNFIT}{found.message} The form is: {output.shape}. Answer again with the whole JSON and nothing else."
+        )
     return Stop(
         reason=StopReason.NO_FINAL_ANSWER_OR_TOOL_CALL,
         message=f"The answer does not have the required form, after {corrected} corrections. {found.message}",
@@ -233,7 +240,8 @@ class Requests:
         self._interrupt = scope.interrupt
         self._compacting = compacting
         self._compacts = about.compactor is not None
-        self._output_schema = None if about.output is None else about.output.schema
+        self._output_schema = None if about.output is None else about.output.wire_schema
+        self._told = "" if about.output is None else about.output.told
         self._is_parallel = scope.meter.budget.max_parallel_tool_calls != 1
         self._compiled_view = CompiledView(ledger.state, offering.session)
         self._healer = HistoryRepair()
@@ -329,7 +337,7 @@ class Requests:
         offer = await self._offering.renew()
         if offer is not self._offer:
             self._offer = offer
-            own = self._about.instructions_text
+            own = "\n\n".join(filter(None, (self._about.instructions_text, self._told))) or None
             self._instructions = instructions_with_guidance(own, offer.tools, unavailable=offer.unavailable)
             fixed = ModelRequest(messages=(), instructions=self._instructions, tools=offer.specs)
             self._fixed_tokens = _tokens(fixed)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from contextvars import Context
+from decimal import Decimal
 from functools import partial
 from types import CoroutineType
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -349,7 +350,7 @@ class CallContext:
         deps: Any,  # Any: the application's own object
         decide: Decide,
         host: object,
-        left: Callable[[], Mapping[str, int | float]],
+        left: Callable[[], Mapping[str, int | float | Decimal]],
     ) -> None:
         self._scope = scope
         self._decide = decide
@@ -460,7 +461,7 @@ class Invoker:
         deps: Any,
         decide: Decide,
         host: object,
-        left: Callable[[], Mapping[str, int | float]],
+        left: Callable[[], Mapping[str, int | float | Decimal]],
     ) -> None:
         self._scope = scope
         self._left = left
