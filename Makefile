@@ -95,9 +95,10 @@ docs: $(STAMP)  ## Put the samples into the pages, and build the site with its r
 	@echo "Open build/site/index.html. For machines: build/site/llms.txt and build/site/llms-full.txt."
 
 .PHONY: picture
-picture: $(STAMP)  ## Redraw the pictures of the README, and record a new user's path as docs/walk.cast
+picture: $(STAMP)  ## Redraw the pictures of the README and the screens of docs/terminal.md, and record a new user's path as docs/walk.cast
 	$(BIN)/python scripts/picture.py
 	$(BIN)/python scripts/walk.py
+	$(BIN)/python scripts/screens.py
 
 .PHONY: collected
 collected: $(STAMP)  # pytest compiles every test on its first visit: once, in place of once for each process

@@ -26,9 +26,9 @@ _COMMAND = (
 _COLUMNS, _LINE, _LETTER, _MARGIN, _BAR = 104, 19, 8.0, 20, 36
 _COLOURS = (
     (r"\$ ", "#ffffff"),
-    (r"\[ok\]", "#7ee787"),
+    (r"\[done\]", "#7ee787"),
     (r"\[failed\]", "#ff9492"),
-    (r"\[tool\]", "#79c0ff"),
+    (r"\[runs\]", "#79c0ff"),
     (r"treadle:|  then:", "#f2cc60"),
     (r"session:", "#8b949e"),
 )

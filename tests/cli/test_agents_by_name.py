@@ -52,7 +52,7 @@ def test_a_question_of_an_agent_is_listed_with_its_path_answered_and_continued(o
     office("approve", report["approvals"][0]["id"], code=0)
     ran = office("resume", report["session_id"], code=0)
     assert "The clerk has paid." in ran.stdout
-    assert "[clerk] [ok] pay" in ran.stderr
+    assert "[clerk] [done] pay" in ran.stderr
     assert (office.folder / "paid.txt").read_text() == "40\n"
 
 
@@ -61,7 +61,7 @@ def test_what_an_agent_does_is_shown_under_its_name(office):
     ran = office(
         "run", "Pay", "-m", office.lead, "--tools", "paying.py", "--tools", "agents/clerk.md", "--allow", "pay", code=0
     )
-    assert "[clerk] [tool] pay(amount=40)" in ran.stderr
+    assert "[clerk] [runs] pay  amount: 40" in ran.stderr
     assert ran.stdout == "The clerk has paid.\n"
     listed = office("tools", "--tools", "agents/", code=0).stdout
     assert "spawn_agent" in listed

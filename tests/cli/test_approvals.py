@@ -117,7 +117,7 @@ def test_resume_runs_the_allowed_call_of_a_toolset_and_without_the_toolset_loses
     done = treadle("resume", "--last", code=0)
 
     assert "needs the tool write_note" in without.stderr
-    assert "[ok] write_note" in done.stderr
+    assert "[done] write_note" in done.stderr
     assert (treadle.folder / "agent-notes" / "plan.md").read_text(encoding="utf-8").strip() == "Pay on Friday."
 
 
@@ -239,8 +239,8 @@ def test_what_people_are_shown_of_an_edited_call_is_what_was_carried_out(paying)
 
     assert (paying.folder / "paid.txt").read_text() == "30\n"
     assert resumed.stderr.splitlines()[-2:] == [
-        "[tool] pay(amount=30)",
-        '[ok] pay(amount=30): {"output":"paid","arguments_changed":true,"arguments":{"amount":30}}',
+        "[runs] pay  amount: 30",
+        '[done] pay  amount: 30: {"output":"paid","arguments_changed":true,"arguments":{"amount":30}}',
     ]
     shown = paying("sessions", "show", "--last").stdout
     assert "[call call_1] pay(amount=40)\n  unsafe, allow" in shown

@@ -79,7 +79,7 @@ def test_another_folder_and_a_missing_tool_are_told_before_anything_runs(paying:
     assert paid(paying) == 0
     told = elsewhere("resume", "--last", "-C", str(paying.folder / "renamed"), code=0).stderr
     assert "ran in the folder" in told
-    assert told.index("ran in the folder") < told.index("[ok]")
+    assert told.index("ran in the folder") < told.index("[done]")
     assert paid(paying) == 1
 
 

@@ -102,9 +102,9 @@ def test_a_tool_s_progress_replaces_its_own_line_at_a_terminal(counting):
         )
 
     for number in (1, 2, 3):
-        assert f"[tool] count(): counted {number} [ok] forged ({number} of 3)\r\x1b[K" in shown
+        assert f"[runs] count: counted {number} [ok] forged ({number} of 3)\r\x1b[K" in shown
     left = screen(shown)
-    assert left[:4] == ["session: s", "[tool] count()", "[ok] count(): counted", "  Done."]
+    assert left[:4] == ["session: s", "[runs] count", "[done] count: counted", "  Done."]
     assert not any("forged" in line for line in left)
 
 
@@ -114,7 +114,7 @@ def test_in_a_pipe_each_progress_is_a_line_of_its_own(counting):
     told = counting("run", "-m", "script:count.json", "--tools", "counting.py", "x", code=0).stderr
 
     assert [line for line in told.splitlines() if "counted " in line and "of 3" in line] == [
-        f"[tool] count(): counted {number} [ok] forged ({number} of 3)" for number in (1, 2, 3)
+        f"[runs] count: counted {number} [ok] forged ({number} of 3)" for number in (1, 2, 3)
     ]
     assert "\r" not in told
     assert "\x1b" not in told
@@ -127,5 +127,5 @@ def test_a_command_is_shown_by_what_it_wrote(treadle):
 
     told = treadle("run", "-m", model, "--tools", "shell", "--allow", "shell", "x", code=0).stderr
 
-    assert f'[ok] shell(command="{line}"): exit code 4 1 2 three\n' in told
-    assert '[ok] shell(command="true"): nothing\n' in told
+    assert f"[failed] $ {line}: exit code 4 1 2 three\n" in told
+    assert "[done] $ true: nothing\n" in told

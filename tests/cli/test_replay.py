@@ -21,7 +21,7 @@ def test_a_recorded_session_is_shown_without_running_anything(paying: Any):
 
     assert played.stdout == "It is done.\n"
     assert "> Pay the invoice." in played.stderr
-    assert "[tool] pay(amount=40)" in played.stderr
+    assert "[runs] pay  amount: 40" in played.stderr
     assert (paying.folder / "paid.txt").read_text() == "40\n"
     events = [json.loads(line) for line in paying("replay", "--last", "--json", code=0).stdout.splitlines()]
     assert events[-1]["type"] == "run.finished"

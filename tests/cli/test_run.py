@@ -26,8 +26,8 @@ def test_the_answer_alone_goes_to_standard_output_and_progress_to_standard_error
     assert re.fullmatch(r"session: s_\w{16}", lines[0])
     assert lines[1:] == [
         "I look.",
-        '[tool] read(path="a.txt")',
-        '[ok] read(path="a.txt"): one error',
+        "[runs] Read a.txt",
+        "[done] Read a.txt: one error",
     ]
 
 
@@ -38,7 +38,7 @@ def test_quiet_says_nothing_and_verbose_tells_the_decisions(treadle):
     verbose = treadle("run", "-m", model, "x", "-v", code=0)
 
     assert (quiet.stdout, quiet.stderr) == ("Done.\n", "")
-    assert "[decision] allow list() (default for read)" in verbose.stderr
+    assert "[decision] allow List . (default for read)" in verbose.stderr
 
 
 @pytest.mark.row("B01", "X04")
@@ -95,7 +95,7 @@ def test_a_person_is_told_in_the_services_words_why_a_call_was_refused(treadle):
 
     ran = treadle("run", "-m", treadle.script("s.json", turns), "x", code=0)
 
-    assert '[failed] read(path="b.txz"): rejected: File not found: b.txz' in ran.stderr
+    assert "[failed] Read b.txz: rejected: File not found: b.txz" in ran.stderr
 
 
 def test_what_to_do_next_can_be_run_as_it_is_written(treadle, greps):
@@ -196,7 +196,7 @@ def test_a_person_reads_what_a_tool_raised_without_its_traceback_and_the_model_o
     ran = treadle("run", "-m", "script:s.json", "--tools", "shop.py", "Count", code=0)
     shown = treadle.json("sessions", "show", "--last", "--json", code=0)
 
-    assert "[failed] count(): The tool failed: KeyError: 'orders'" in ran.stderr
+    assert "[failed] count: The tool failed: KeyError: 'orders'" in ran.stderr
     assert "Traceback" not in ran.stderr
     assert "KeyError: 'orders'" in treadle("sessions", "explain", "--last", code=0).stdout
     assert "KeyError (its message is in the log)" in shown["messages"][2]["parts"][0]["content"]
@@ -209,7 +209,7 @@ def test_an_answer_that_follows_failed_calls_comes_with_a_warning(treadle):
     ran = treadle("run", "-m", model, "x", code=0)
 
     assert "warning: the answer follows 2 failed calls (grep: invalid_arguments, nope: unknown_tool)" in ran.stderr
-    assert '[failed] grep(pattern="x", max_matches="many"): invalid_arguments:' in ran.stderr
+    assert '[failed] Search "x"  max_matches: "many": invalid_arguments:' in ran.stderr
 
 
 @pytest.mark.row("AT-TERMINAL")
@@ -393,7 +393,7 @@ def test_the_demo_shows_searches_a_mended_call_and_the_limit(treadle):
 
     assert "not a language model" in ran.stdout
     assert "invalid_arguments" in ran.stderr
-    assert "max_matches=200)" in ran.stderr
+    assert "max_matches: 200" in ran.stderr
     assert "stopped (budget_exceeded)" in ran.stderr
 
 

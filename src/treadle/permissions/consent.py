@@ -484,7 +484,8 @@ def _why(decision: Decision, call: CheckedCall) -> str:
         return f"No rule allows {kind} yet."
     if decision.rule.startswith("ask "):
         return f"A rule asks each time: {decision.rule.removeprefix('ask ')}."
-    return "The tool asks each time." if decision.scope == "tool" else ""
+    asks_each_time = decision.scope == "tool" and call.risk != "write_local"  # of an edit everybody knows why
+    return "The tool asks each time." if asks_each_time else ""
 
 
 def _is_about_doubt(approval: Approval | None) -> bool:

@@ -11,10 +11,11 @@ from treadle.testing import MockProvider, Turn, call
 
 
 def test_a_cost_that_nobody_can_know_is_never_shown_as_zero(person: Person) -> None:
-    person.talk(turn("Once."), turn("Twice."), say="Go")
-    person.see("Once.", "cost unknown", "step 1 of 50")
-    person.say("/clear")
-    person.see("New session", "step 0 of 50")
+    with MockProvider(["Once."]).in_thread() as provider:
+        person.talk_to(provider, say="Go")
+        person.see("Once.", "cost unknown", "step 1 of 50")
+        person.say("/clear")
+        person.see("New session", "step 0 of 50")
     assert "$0" not in person.raw
 
 

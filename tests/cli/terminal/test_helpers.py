@@ -56,5 +56,5 @@ def test_plain_lines_show_the_calls_of_an_agent_too(person: Person) -> None:
     person.say("y")
     seen = person.see("The clerk has paid.")
     assert "[ask] A call of clerk is waiting for you." in seen
-    assert "\n  [clerk] count(lines=2)  ok\n" in seen
-    assert "\n  [clerk] pay(amount=40)  ok\n" in seen
+    assert "\n  [clerk] count  lines: 2  ok\n" in seen
+    assert "\n  [clerk] pay  amount: 40  ok\n" in seen

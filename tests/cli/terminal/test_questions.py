@@ -261,7 +261,7 @@ def test_a_call_that_is_refused_says_why_before_it_runs_and_after(person: Person
 def test_shift_tab_at_a_question_about_an_edit_answers_it_and_the_next_ones(person: Person) -> None:
     writes = [turn(write={"path": f"{name}.txt", "content": "new\n"}) for name in ("one", "two")]
     person.talk(*writes, turn("Written."), say="Write them")
-    person.see("Shift+Tab: yes, and run edits in this folder unasked from now on")
+    person.see("Shift+Tab yes, and run the next edits of this folder unasked")
     person.press("shift-tab")
     person.see("The mode is now accept-edits.", "Written.", " accept-edits ─")
     assert [(person.folder / f"{name}.txt").read_text() for name in ("one", "two")] == ["new\n", "new\n"]

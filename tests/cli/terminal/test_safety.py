@@ -103,9 +103,9 @@ def test_a_terminal_that_obeys_nothing_gets_plain_lines(person: Person) -> None:
     person.start("chat", *script, *person.tools(), "--tools", "grep", TERM="dumb")
     person.see(person.prompt)
     person.say("Go")
-    person.see('[tool] grep(pattern="error")  ok', "a.txt:1: one error", "Allow it? [n]")
+    person.see('[done] Search "error"', "a.txt:1: one error", "Allow it? [n]")
     person.say("y")
-    person.see("[tool] pay(amount=1)  ok", "Done.")
+    person.see("[done] pay  amount: 1", "Done.")
     person.leave()
     assert "\x1b" not in person.raw
 

@@ -14,7 +14,7 @@ from treadle.cli.exits import UsageError
 from treadle.cli.input.places import user_config
 from treadle.cli.input.trust import read_own, write_own
 
-__all__ = ["VENDORS", "KeyVendor", "key_for", "save_key"]
+__all__ = ["VENDORS", "KeyVendor", "has_key", "key_for", "save_key"]
 
 _SERVICE = "treadle"
 """Under this name the keyring has them."""
@@ -68,6 +68,14 @@ VENDORS = (
         page="https://platform.deepseek.com/api_keys",
     ),
 )
+
+
+def has_key(vendor: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the key of a vendor is in the environment or stored. Of a vendor that is not offered to newcomers, its usual variable counts."""
+    known = next((one for one in VENDORS if one.name == vendor), None)
+    if known is None:
+        return bool(environment.get(f"{vendor.upper().replace('-', '_')}_API_KEY"))
+    return known.is_set(environment) or key_for(f"{vendor}:", environment) is not None
 
 
 def key_for(model: str, environment: Mapping[str, str] = os.environ) -> str | None:

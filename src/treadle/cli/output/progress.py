@@ -6,8 +6,9 @@ from contextlib import suppress
 from typing import TextIO
 
 from treadle import ToolCall, ToolResult
+from treadle.cli.output.calls import ending_of, shown_result, spoken
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import Family, for_terminal, one_line, shown_call, shown_json, shown_name
+from treadle.cli.output.text import Family, for_terminal, one_line, shown_json, shown_name
 from treadle.events import (
     ActionDecided,
     AnyEvent,
@@ -31,45 +32,7 @@ from treadle.events import (
     ToolStarted,
 )
 
-__all__ = ["Notifier", "Progress", "ending_of", "more_lines", "shown_result"]
-
-
-# --- Results: what a person is shown of the result of a call. Draws nothing.
-
-
-def shown_result(result: ToolResult) -> str:
-    """Return what a person is shown of a result: of a command what it wrote, of a listing its lines."""
-    match result.data:
-        case _ if result.display is not None:
-            return result.display
-        case {"exit_code": _, "stdout": str(out), "stderr": str(err)}:
-            return out + ("\n" if out and err and not out.endswith("\n") else "") + err
-        case {"output": str(output)}:
-            return output
-        case refused if (
-            result.status == "rejected" and refused is not None
-        ):  # the message only says that details follow
-            said = refused.get("error") if isinstance(refused, dict) else refused
-            return said if isinstance(said, str) else shown_json(refused, 2000)
-        case _:
-            return (result.message or result.content) if result.is_error else result.content
-
-
-def ending_of(result: ToolResult) -> str:
-    """Return how a command ended, where that is more than well: its exit code, or its hint where it has none."""
-    match result.data:
-        case {"exit_code": int(code)} if code:
-            return f"exit code {code}"
-        case {"exit_code": None, "hint": str(hint)}:
-            return hint
-        case _:
-            return ""
-
-
-def more_lines(left: int, result: ToolResult) -> str:
-    """Return what is said for lines of a result that are not shown. Of one that was shortened, only the lines that were kept are known."""
-    is_part = result.artifact is not None or (isinstance(result.data, dict) and result.data.get("shortened"))
-    return f"... {left:,} more lines" + (" of what was kept" if is_part else "")
+__all__ = ["Notifier", "Progress"]
 
 
 # --- Progress: a run's events as lines on standard error. Writes nothing to standard output.
@@ -109,7 +72,7 @@ class Progress:
 
     def know(self, call: ToolCall) -> None:
         """Remember a call, so that its start and its result can show its arguments."""
-        self._calls[call.id] = shown_call(call.name, call.arguments)
+        self._calls[call.id] = str(spoken(call.name, call.arguments))
 
     def know_open(self, call: ToolCall, decided: CallDecided | None) -> None:
         """Remember a call that an earlier process left open, with the arguments that were decided on."""
@@ -120,7 +83,7 @@ class Progress:
     def _learn_edit(self, decided: CallDecided) -> None:
         """What is carried out is what was decided on: a person or a policy may have edited the arguments."""
         if decided.arguments is not None and decided.call_id is not None:
-            self._calls[decided.call_id] = shown_call(decided.tool, decided.arguments)
+            self._calls[decided.call_id] = str(spoken(decided.tool, decided.arguments))
 
     def on_event(self, event: AnyEvent) -> None:
         match event:
@@ -132,7 +95,7 @@ class Progress:
             case ToolStarted():
                 if event.call is not None:
                     self.know(event.call)
-                self._say(f"[tool] {self._name(event.call_id, event.tool)}")
+                self._say(f"[runs] {self._name(event.call_id, event.tool)}")
             case ToolFinished():
                 self._finished(event)
             case ToolProgress():
@@ -161,7 +124,7 @@ class Progress:
         total = "" if event.total is None else f" of {event.total:g}"
         done = "" if event.done is None else f" ({event.done:g}{total})"
         self._terminal.status(
-            f"{self._before}[tool] {self._name(event.call_id, 'tool')}: {one_line(event.message)}{done}"
+            f"{self._before}[runs] {self._name(event.call_id, 'tool')}: {one_line(event.message)}{done}"
         )
 
     def _asked(self, event: ApprovalRequested) -> None:
@@ -180,8 +143,9 @@ class Progress:
             status = "" if result.status == "failed" else f"{result.status}: "  # the record begins with that word
             self._say(f"[failed] {name}: {status}{one_line(said, _PREVIEW)}")
         else:
-            told = one_line(f"{ending_of(result)}\n{shown_result(result)}", _PREVIEW)
-            self._say(f"[ok] {name}: {told or 'nothing'}")
+            ending = ending_of(result)
+            told = one_line(f"{ending}\n{shown_result(result)}", _PREVIEW)
+            self._say(f"[{'failed' if ending else 'done'}] {name}: {told or 'nothing'}")
 
     def _checked(self, event: GoalChecked) -> None:
         code = "" if event.exit_code is None else f" with exit code {event.exit_code}"

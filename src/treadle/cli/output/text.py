@@ -155,7 +155,7 @@ def indented(text: str, mark: str = "  | ", width: int = 0) -> str:
 
 
 def is_sentence(text: str) -> bool:
-    """Whether a text is one line that begins as a plain sentence does and no record of ours: neither `[ok]` nor `treadle:`."""
+    """Whether a text is one line that begins as a plain sentence does and no record of ours: neither `[done]` nor `treadle:`."""
     return "\n" not in text and text[:1].isascii() and text[:1].isalpha() and not _RECORD.match(text)
 
 

@@ -30,7 +30,7 @@ from treadle.events import (
     ToolStarted,
 )
 
-__all__ = ["Board", "CallView", "Group", "Item", "Note", "Said", "Thought", "parts_of"]
+__all__ = ["Board", "CallView", "Greeting", "Group", "Item", "Note", "Said", "Thought", "parts_of"]
 
 
 # --- Blocks: which part of a text that still streams is whole, so that it can be rendered and never changes. Renders
@@ -157,7 +157,15 @@ class Note(msgspec.Struct, frozen=True):
     tone: Literal["plain", "warn", "bad"] = "plain"
 
 
-Item: TypeAlias = Said | Thought | Group | Note
+class Greeting(msgspec.Struct, frozen=True):
+    """What a conversation begins with."""
+
+    version: str
+    model: str
+    folder: str
+
+
+Item: TypeAlias = Greeting | Said | Thought | Group | Note
 
 
 class Board:

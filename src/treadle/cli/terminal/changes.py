@@ -6,14 +6,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-from rich.syntax import Syntax
+from rich.style import Style
+from rich.syntax import ANSI_DARK, ANSISyntaxTheme, Syntax
 from rich.text import Text
 
-__all__ = ["counts_of", "diff_of", "drawn_diff"]
+__all__ = ["CODE", "counts_of", "diff_of", "drawn_diff"]
 
 _Kind: TypeAlias = Literal["same", "removed", "added", "hunk", "file", "words"]
 _KINDS: dict[str, _Kind] = {" ": "same", "": "same", "-": "removed", "+": "added"}
 _LOOKS = {"removed": ("- ", "red"), "added": ("+ ", "green")}
+CODE = ANSISyntaxTheme({token: style + Style(underline=False) for token, style in ANSI_DARK.items()})
+"""Colours of code: those of the terminal, and nothing underlined."""
 _OF_FILE = re.compile(r"diff --git |index [0-9a-f]+\.\.|--- |\+\+\+ ")
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _WORD = re.compile(r"\w+|\s+|.")
@@ -72,19 +75,20 @@ def counts_of(diff: str) -> tuple[int, int]:
     return kinds.count("added"), kinds.count("removed")
 
 
-def drawn_diff(diff: str, *, path: str = "") -> Text:
-    """Return a unified diff as lines with their numbers: that of a removed line in the old file.
+def drawn_diff(diff: str, *, path: str = "") -> list[tuple[Text, Text]]:
+    """Return a unified diff as lines, each with its number before it: that of a removed line in the old file.
 
     Args:
         diff: Escaped.
         path: The one file that it is of, which is named elsewhere; empty where the diff names its files.
     """
     rows = [row for row in _rows(diff) if not path or row.kind != "file"]
+    for row in rows if path else ():
+        row.text = "..." if row.kind == "hunk" else row.text  # the numbers say where
     _colour(rows, path)
     _mark(rows)
     width = max((len(row.number) for row in rows), default=0)
-    lines = [_line(row, width) for number, row in enumerate(rows) if number or row.kind != "hunk" or not path]
-    return Text("\n").join(lines)
+    return [_line(row, width) for number, row in enumerate(rows) if number or row.kind != "hunk" or not path]
 
 
 def _rows(diff: str) -> Iterator[_Row]:
@@ -123,7 +127,7 @@ def _highlight(rows: Sequence[_Row], path: str) -> None:
         return
     text = "\n".join(row.text for row in rows)
     language = Syntax.guess_lexer(path) if path else "text"
-    drawn = Syntax("", language, theme="ansi_dark", background_color="default").highlight(text)
+    drawn = Syntax("", language, theme=CODE, background_color="default", word_wrap=True).highlight(text)
     for row, line in zip(rows, drawn.split("\n", allow_blank=True), strict=False):
         if line.plain == row.text:  # a lexer that drops or adds characters colours nothing
             row.drawn = line
@@ -167,13 +171,10 @@ def _mark_words(row: _Row, words: Sequence[str], first: int, last: int) -> None:
     row.drawn.stylize(f"bold reverse {_LOOKS[row.kind][1]}", start, start + sum(map(len, words[first:last])))
 
 
-def _line(row: _Row, width: int) -> Text:
-    if row.kind in _LOOKS:
-        sign, style = _LOOKS[row.kind]
-        body = row.drawn or Text(row.text)
-        return Text.assemble((f"{row.number:>{width}} {sign}", style), body)
-    if row.kind == "same":
-        return Text.assemble((f"{row.number:>{width}} ", "dim"), "  ", row.drawn or row.text)
-    return Text(
-        f"{' ' * width} {row.text}" if width else row.text, style={"hunk": "cyan dim", "file": "bold"}.get(row.kind, "")
-    )
+def _line(row: _Row, width: int) -> tuple[Text, Text]:
+    sign, style = _LOOKS.get(row.kind, ("  ", "dim"))
+    body = row.drawn or Text(row.text, style={"hunk": "cyan dim", "file": "bold"}.get(row.kind, ""))
+    if row.kind in ("hunk", "file", "words"):
+        sign = ""
+    number = f"{row.number:>{width}} {sign}" if width else sign
+    return Text.assemble((number, style), end=""), body

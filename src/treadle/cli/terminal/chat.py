@@ -19,7 +19,6 @@ from treadle import (
     Approval,
     ApprovalExpired,
     JournalError,
-    ModelFacts,
     Run,
     RunResult,
     Session,
@@ -38,6 +37,7 @@ from treadle.cli.input.places import rules_file
 from treadle.cli.input.rules import save_rule
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.origins import check_agent, check_tools, origin_of, other_folder
+from treadle.cli.output.calls import todos_of
 from treadle.cli.output.progress import Notifier
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, for_terminal, one_line, one_record
@@ -45,8 +45,7 @@ from treadle.cli.rewinding import snapshots_of
 from treadle.cli.running import idle_rules, interactive_policy, make_agent, resumed_budget, sandbox_of, unmatched_in
 from treadle.cli.sessions import apply_mode, person
 from treadle.cli.terminal.background import Background, is_started
-from treadle.cli.terminal.board import Board, CallView, Group, Note
-from treadle.cli.terminal.calls import todos_of
+from treadle.cli.terminal.board import Board, CallView, Greeting, Group, Note
 from treadle.cli.terminal.faces import (
     Answer,
     Cleared,
@@ -417,10 +416,10 @@ class Chat:
         standing.model = self.model or "no model"
         standing.mode = self.session.mode
         standing.budget = self.settings.budget
-        known = self._known()
-        standing.window = known.window
+        standing.window = self._window()
         cost, standing.turns = (Decimal(0), 0) if state is None else (state.spent.cost, state.spent.model_turns)
-        standing.cost = None if known.price is None and not cost else cost
+        has_price = self.model is not None and self.agent.model.price is not None
+        standing.cost = cost if has_price or cost else None
         if self._board is not None and self._board.context_tokens:
             standing.context_tokens = self._board.context_tokens
         standing.branch = branch_of(self.settings.root.resolve())
@@ -437,15 +436,13 @@ class Chat:
             self._sandbox = "no sandbox" if found is None else "sandbox"
             self.stand()
 
-    def _known(self) -> ModelFacts:
-        """Return the window and the price of the model, as far as they are configured or known."""
-        given, known = self.settings.facts or ModelFacts(), ModelFacts()
-        with suppress(TreadleError):
-            known = ModelFacts() if self.model is None else known_facts(self.model)
-        return ModelFacts(
-            window=known.window if given.window is None else given.window,
-            price=self.settings.price or given.price or known.price,
-        )
+    def _window(self) -> int | None:
+        """Return the window of the model, as far as it is configured or known."""
+        given = None if self.settings.facts is None else self.settings.facts.window
+        if given is None and self.model is not None:
+            with suppress(TreadleError):
+                return known_facts(self.model).window
+        return given
 
     @property
     def agent(self) -> Agent:
@@ -881,9 +878,7 @@ async def _greet(chat: Chat, face: Face) -> None:
     """Say where the conversation stands, and what an earlier one left."""
     settings = chat.settings
     folder = one_line(str(settings.root.resolve()), 200)
-    face.tell(
-        f"treadle {version('treadle')} · {one_line(chat.model or '', 60)} · {folder}\n/help lists commands and keys."
-    )
+    face.show(Greeting(version("treadle"), one_line(chat.model or "", 60), folder))
     for note in (*settings.notes, *guidance_of(settings).notes, *found_subagents(settings).notes):
         face.tell(f"note: {note}")
     for warning in idle_rules(unmatched_in(settings)) if chat.model else ():

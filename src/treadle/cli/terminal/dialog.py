@@ -20,7 +20,7 @@ _QUIET_SECONDS = 0.6
 
 _LISTED = 12
 """Things that are listed at once, to choose from."""
-_ABOUT_EDITS = "  Shift+Tab: yes, and run edits in this folder unasked from now on (mode accept-edits)."
+_ABOUT_EDITS = "  Shift+Tab yes, and run the next edits of this folder unasked (accept-edits)"
 _SIGN = ", "
 """Between two rules."""
 
@@ -81,22 +81,34 @@ class Dialog:
             asyncio.get_running_loop().call_soon(self._screen.put, opening)  # not while the screen is being drawn
         whole = self._whole()
         if not self._is_above:
-            return self._panel() + whole
-        return self._short() if whole.count("\n") >= self._screen.room else whole
+            gap = "\n" * (self._panel().count("\n") + whole.count("\n") + 1 < self._screen.room)
+            return f"{self._panel()}{gap}{whole}"
+        if whole.count("\n") >= self._screen.room:
+            return self._short()
+        return self._head() + whole  # its head in the scrollback may be out of sight
 
-    def _panel(self) -> str:
-        """Return the call: what it would do, and why a person is asked."""
+    def _head(self) -> str:
+        """Return what the call is, in one line."""
         one, drawing = self.question.approval, self._screen.drawing
         agents = f"{' > '.join(map(shown_name, one.path))}: " if one.path else ""
         target = f": {one.target}" if one.target and one.preview is not None and one.preview.kind != "command" else ""
         action = "Carry out this plan?" if is_plan(self.question) else one.action or one.tool
         title = one_line(f"{agents}{action}{target}", max(drawing.width - 16, 20))
         count = f"{self.question.number} of {self.question.total}" if self.question.total > 1 else ""
-        why = one.reason or (f"Rule: {one.rule}." if one.rule else "")
+        return drawing.panel(title, end=count, style="yellow")
+
+    def _panel(self) -> str:
+        """Return the call: what it would do, and why a person is asked."""
+        one, drawing = self.question.approval, self._screen.drawing
+        why = (
+            ""
+            if is_plan(self.question)
+            else one.reason or (f"Rule: {one.rule}." if one.rule and not self._is_edit else "")
+        )
         reason = drawing.lines([f"  {one_line(why, 2000)}"], style="yellow") if why else ""
         call = drawing.question(one)
         parts = (reason, call) if self._is_above else (call, reason)  # the call stands next to its question
-        return "".join([drawing.rule(title, end=count, style="yellow", title_style="bold yellow"), *parts])
+        return "".join([self._head(), *parts])
 
     def _whole(self) -> str:
         drawing = self._screen.drawing
@@ -353,13 +365,24 @@ class Picker:
         shown = self._found[first : first + room]
         width = max((cell_len(self._options[one].label) for one in shown), default=0)
         lines = [
-            drawing.option(self._options[one], number=one + 1, width=width, is_chosen=place == self._at)
+            drawing.option(
+                self._options[one],
+                number=one + 1,
+                digits=len(str(len(self._options))),
+                width=width,
+                is_chosen=place == self._at,
+            )
             for place, one in enumerate(shown, first)
         ]
         left = len(self._found) - len(shown)
-        hint = f"{left} more; type to find one" if left else "" if self._found else "Nothing has this in its name."
-        tail = drawing.lines([hint], style="dim") if hint else ""
-        return (drawing.lines([self._title], style="bold") + "".join(lines) + tail).rstrip("\n")
+        if not self._found:
+            hint = "Nothing has this in its name."
+        else:
+            hint = f"{left} more · " * bool(left) + "Enter chooses · Esc leaves" + " · type to find one" * bool(left)
+        says = self._options[self._found[self._at]].says if self._found and not drawing.has_room_beside(width) else ""
+        tail = drawing.lines([f"  {one}" for one in (says, hint) if one], style="dim")
+        head = drawing.panel(self._title)
+        return (head + "".join(lines) + tail).rstrip("\n")
 
     def choose(self, key: str) -> None:
         """Do nothing: no single key answers."""
@@ -410,7 +433,7 @@ class Secret:
 
     def drawn(self) -> str:
         """Return what is asked for. The input line shows a star for each character."""
-        return self._screen.drawing.lines([self._title], style="bold").rstrip("\n")
+        return self._screen.drawing.panel(self._title).rstrip("\n")
 
     def choose(self, key: str) -> None:
         """Do nothing: no single key answers."""

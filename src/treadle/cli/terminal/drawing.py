@@ -13,6 +13,7 @@ from rich import box
 from rich.cells import cell_len
 from rich.color import Color, ColorType
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Group as Lines
 from rich.segment import Segment
 from rich.style import Style
 from rich.syntax import Syntax
@@ -21,11 +22,19 @@ from rich.text import Text
 from rich.theme import Theme
 
 from treadle import Approval, Preview, Redactor
-from treadle.cli.output.progress import ending_of, shown_result
+from treadle.cli.output.calls import (
+    SpokenCall,
+    ending_of,
+    folded,
+    object_of,
+    shown_result,
+    spoken,
+    summary_of,
+    todos_of,
+)
 from treadle.cli.output.text import indented, one_record, printable, shown_call, whole_call, wrapped
-from treadle.cli.terminal.board import CallView, Group, Note, parts_of
-from treadle.cli.terminal.calls import SpokenCall, folded, object_of, spoken, summary_of, todos_of
-from treadle.cli.terminal.changes import counts_of, diff_of, drawn_diff
+from treadle.cli.terminal.board import CallView, Greeting, Group, Note, parts_of
+from treadle.cli.terminal.changes import CODE, counts_of, diff_of, drawn_diff
 from treadle.cli.terminal.faces import Option, ThemeName
 
 __all__ = ["Drawing", "Signs"]
@@ -212,12 +221,17 @@ def _cells(row: str) -> list[str]:
 # here. Writes nothing.
 
 _FOLDED_DIFF = 24
+_MIN_BESIDE = 34
+"""Columns that the number of an option and what it is take at least."""
 _BELOW = 8
 """Calls of agents below that are shown before somebody unfolds them."""
 _BELOW_RUNNING = 4
 _UNFOLD = "Ctrl+O shows them"
+_BLANK_BEGINNING = re.compile(r"\A(?:[ \t]*\n)+")
 _BLANK_LINES = re.compile(r"\n{3,}")
 _THEME = Theme({"markdown.code": "cyan"})
+_BANDS = {"dark": "color(255) on color(237)", "light": "color(16) on color(254)"}
+"""Behind what a person has said. Each names both colours: it can be read whatever the background of the terminal is."""
 _TONES = {"plain": "dim", "warn": "yellow", "bad": "bold red"}
 _SLOW_SECONDS = 1.0
 """A call that took less has no time on its line."""
@@ -231,6 +245,8 @@ class Signs(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     result: str
     rule: str
+    mark: tuple[str, str]
+    """Of the program, two lines high: a piece of cloth."""
     spinner: str
     marks: dict[str, str]
     """Of calls, by how far they have come."""
@@ -243,6 +259,7 @@ _SIGNS = Signs(
     at="❯ ",
     result="└ ",
     rule="─",
+    mark=("▚▞ ", "▞▚ "),
     spinner="⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏",
     marks={"ok": "●", "failed": "●", "asks": "●", "waits": "○"},
     todos={"done": "✓", "in_progress": "▸", "pending": "☐"},
@@ -253,10 +270,24 @@ _ASCII = Signs(
     at="> ",
     result="| ",
     rule="-",
+    mark=("", ""),
     spinner="*",
     marks={"ok": "+", "failed": "x", "asks": "?", "waits": "-"},
     todos={"done": "x", "in_progress": ">", "pending": "-"},
 )
+
+
+class _Band:
+    """Lines on a background that goes to the edge."""
+
+    def __init__(self, inner: RenderableType, style: str) -> None:
+        self._inner = inner
+        self._style = style
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in console.render_lines(self._inner, options, style=console.get_style(self._style), pad=True):
+            yield from line
+            yield Segment.line()
 
 
 class _Clean:
@@ -347,15 +378,29 @@ class Drawing:
                 drawn.append(_BLANK_LINES.sub("\n\n", self._drawn(Prose(part), fit=printable).strip("\n")))
                 continue
             language, _, rest = info.partition(" ")
-            code = Syntax(part, language or "text", theme="ansi_dark", word_wrap=True, background_color="default")
+            code = Syntax(part, language or "text", theme=CODE, word_wrap=True, background_color="default")
             title = self._drawn(Text(info, style="dim")) if rest else ""
             drawn.append(title + self._drawn(code, fit=printable).rstrip("\n"))
         return "\n\n".join(drawn) + "\n" if drawn else ""
 
     def said(self, text: str) -> str:
-        """Draw what the person has said."""
-        body = Text(printable(self.redactor.text(text)), style="bold")
-        return self._drawn(Hanging(_prefix(self.signs.person, "bold cyan"), body), fit=printable)
+        """Draw what the person has said, on a band of its own where there are colours."""
+        has_band = self.theme != "none"
+        body = Text(printable(self.redactor.text(text)), style="" if has_band else "bold")
+        said = Hanging(_prefix(self.signs.person, "bold cyan"), body)
+        shown: RenderableType = _Band(said, _BANDS[self.theme]) if has_band else said
+        return self._drawn(shown, fit=printable)
+
+    def greeting(self, greeting: Greeting) -> str:
+        """Draw what a conversation begins with."""
+        home = self._environment.get("HOME", "")
+        folder = greeting.folder
+        if home and (folder == home or folder.startswith(f"{home}/")):
+            folder = f"~{folder[len(home) :]}"
+        title = Text.assemble(("treadle", "bold"), f" {greeting.version}", (f" · {greeting.model}", "dim"))
+        above, below = (_prefix(sign, "bold cyan") for sign in self.signs.mark)
+        hint = Text("\n/help lists commands and keys. @ attaches a file, ! runs a command.", style="dim")
+        return self._drawn(Lines(Hanging(above, title), Hanging(below, Text(folder, style="dim")), hint))
 
     def note(self, note: Note) -> str:
         """Draw a line of the program."""
@@ -392,24 +437,40 @@ class Drawing:
             line.append(part, style=look)
         return self._drawn(line)
 
+    def panel(self, title: str, *, end: str = "", style: str = "cyan") -> str:
+        """Draw the head of what a person is asked: a line across the terminal, or its title alone where that has several lines."""
+        if cell_len(title) + cell_len(end) + 8 > self.width:
+            return self._drawn(Text("\n".join(wrapped(one_record(title), self.width)), style=f"bold {style}"))
+        return self.rule(title, end=end, style=style, title_style=f"bold {style}")
+
     def choice(self, key: str, says: str, *, is_chosen: bool) -> str:
         """Draw one answer to a question."""
         line = Text(one_record(self.redactor.text(says)), style="bold" if is_chosen else "")
         sign = self.signs.at if is_chosen else " " * len(self.signs.at)
         return self._drawn(Hanging(_prefix(f"{sign}{key}  ", "bold cyan" if is_chosen else "cyan"), line))
 
-    def option(self, option: Option, *, number: int, width: int, is_chosen: bool) -> str:
-        """Draw one of several things to choose from."""
+    def has_room_beside(self, width: int) -> bool:
+        """Whether beside labels of a width there is room for what the options are."""
+        return self.width - width >= _MIN_BESIDE
+
+    def option(self, option: Option, *, number: int, digits: int, width: int, is_chosen: bool) -> str:
+        """Draw one of several things to choose from.
+
+        Args:
+            digits: How wide the numbers are.
+            width: How wide the labels are.
+        """
         label = one_record(self.redactor.text(option.label))
         line = Text(label + " " * max(width - cell_len(label), 0), style="bold" if is_chosen else "")
-        line.append(f"  {one_record(self.redactor.text(option.says))}", style="dim")
+        if self.has_room_beside(width):
+            line.append(f"  {one_record(self.redactor.text(option.says))}", style="dim")
         line.truncate(max(self.width - 8, 10), overflow="ellipsis")
-        sign = self.signs.at.strip() if is_chosen else " "
-        return self._drawn(Text(f"{sign} {number:>3}  ", style="cyan", end="").append_text(line))
+        sign = self.signs.at if is_chosen else " " * len(self.signs.at)
+        return self._drawn(Text.assemble((f"{sign}{number:>{digits}}  ", "bold cyan" if is_chosen else "cyan"), line))
 
     def waiting(self, doing: str, now: float) -> str:
         """Draw what happens while there is nothing to read."""
-        line = Text(f"{self._turning(now)} ", style="yellow", no_wrap=True, overflow="ellipsis")
+        line = Text(no_wrap=True, overflow="ellipsis").append(f"{self._turning(now)} ", style="yellow")
         return self._drawn(line.append(doing, style="dim"))
 
     def diff(self, text: str, *, path: str = "") -> str:
@@ -418,7 +479,7 @@ class Drawing:
         Args:
             path: The one file that they are of, where it is named elsewhere.
         """
-        return self._drawn(drawn_diff(printable(self.redactor.text(text)), path=path), fit=printable)
+        return self._drawn(self._changes(printable(self.redactor.text(text)), path), fit=printable)
 
     def todos(self, items: Sequence[tuple[str, str]], *, most: int) -> str:
         """Draw a to-do list as a checklist; of a long one the items around what is done now.
@@ -471,14 +532,15 @@ class Drawing:
     def question(self, one: Approval) -> str:
         """Draw a call that a person decides on: a change as a diff, a line of shell with what is not in it, else all arguments."""
         if one.tool == "exit_plan" and one.preview is not None and one.preview.kind == "text":
-            return self.markdown(str(self.redactor.consented(one.preview.text)))
+            plan = Prose(printable(str(self.redactor.consented(one.preview.text))).strip("\n"))
+            return self._drawn(_indented(plan), fit=printable)
         if one.preview is not None and one.preview.kind != "arguments":
             drawn = self._preview(one.preview, one.target)
             return drawn if one.preview.is_whole else drawn + self.entire(one.tool, one.arguments)
         tool, arguments = one.tool, one.arguments
         known = object_of(self.redactor.consented(arguments)) or {}
         if (diff := diff_of(tool, known)) is not None:
-            return self._drawn(_indented(drawn_diff(printable(diff), path=str(known.get("path", "")))), fit=printable)
+            return self._drawn(_indented(self._changes(printable(diff), str(known.get("path", "")))), fit=printable)
         if tool == "shell" and isinstance(known.get("command"), str):
             return self._drawn(self._command(known["command"], "  $ "))
         return self.entire(tool, arguments)
@@ -494,7 +556,7 @@ class Drawing:
         text = self.redactor.consented(preview.text)
         assert isinstance(text, str)
         if preview.kind == "diff":
-            return self._drawn(_indented(drawn_diff(printable(self.redactor.text(text)), path=target)), fit=printable)
+            return self._drawn(_indented(self._changes(printable(self.redactor.text(text)), target)), fit=printable)
         if preview.kind != "command":
             return self._drawn(_indented(Text(printable(text))))
         command, _, rest = text.partition("\n\n")
@@ -568,12 +630,12 @@ class Drawing:
         assert result is not None
         if not result.is_error and (diff := self._diff(call)) is not None:
             path = str((object_of(call.arguments) or {}).get("path", ""))
-            shown = _cut_off(drawn_diff(printable(diff), path=path), _FOLDED_DIFF if is_folded else None)
+            shown = self._changes(printable(diff), path, most=_FOLDED_DIFF if is_folded else None)
             return [_indented(shown, "    ")] if diff else []
         if call.tool == "todo" and not result.is_error and todos_of(call.arguments):
             items = todos_of(call.arguments)
             return [] if is_folded else [_indented(Text("\n").join(self._todo(*item) for item in items), "    ")]
-        text = printable(self.redactor.text(shown_result(result))).rstrip("\n")
+        text = _BLANK_BEGINNING.sub("", printable(self.redactor.text(shown_result(result))).rstrip("\n"))
         if is_folded and (summary := summary_of(result)):
             text = summary
         if not text.strip():
@@ -583,6 +645,15 @@ class Drawing:
         body = Text("\n".join(cut), style="red" if result.is_error else "dim")
         return [Hanging(_prefix(f"  {self.signs.result}", "red" if result.is_error else "dim"), body)]
 
+    def _changes(self, diff: str, path: str, *, most: int | None = None) -> RenderableType:
+        """Return changes of files, each line with its number. What does not fit in a line continues below its text."""
+        lines = drawn_diff(diff, path=path)
+        shown = lines if most is None or len(lines) <= most + 1 else lines[:most]
+        drawn: list[RenderableType] = [Hanging(number, line) for number, line in shown]
+        if left := len(lines) - len(shown):
+            drawn.append(Text(f"... {left:,} more lines ({_UNFOLD})", style="dim"))
+        return Lines(*drawn)
+
     def _diff(self, call: CallView) -> str | None:
         """Return what a call of `write` or `edit` has changed, as a diff; None for another one."""
         known = self.redactor.value(object_of(call.arguments) or {})
@@ -591,10 +662,9 @@ class Drawing:
         return diff_of(call.tool, known if isinstance(known, dict) else {}, places)
 
     def _command(self, command: str, sign: str) -> RenderableType:
-        text = Syntax("", "bash", theme="ansi_dark").highlight(printable(command))
+        text = Syntax("", "bash", theme=CODE, word_wrap=True).highlight(printable(command))
         text.rstrip()
-        first, *rest = text.split("\n", allow_blank=True)
-        return Text("\n").join([Text(sign, style="green") + first, *(Text(" " * len(sign)) + line for line in rest)])
+        return Hanging(_prefix(sign, "green"), text)
 
     def _drawn(self, what: RenderableType, *, width: int | None = None, fit: Callable[[str], str] = one_record) -> str:
         file = StringIO()
@@ -622,15 +692,6 @@ def _prefix(text: str, style: str) -> Text:
 
 def _indented(what: RenderableType, indent: str = "  ") -> RenderableType:
     return Hanging(Text(indent, end=""), what)
-
-
-def _cut_off(text: Text, limit: int | None) -> Text:
-    lines = text.split("\n")
-    if limit is None or len(lines) <= limit + 1:
-        return text
-    shown = Text("\n").join(lines[:limit])
-    shown.append(f"\n... {len(lines) - limit:,} more lines ({_UNFOLD})", style="dim")
-    return shown
 
 
 def _cut(line: str, width: int) -> str:

@@ -43,6 +43,7 @@ __all__ = [
     "kept_by",
     "recall",
     "sessions_to_resume",
+    "shown_tokens",
 ]
 
 
@@ -75,6 +76,8 @@ class Standing(msgspec.Struct, kw_only=True):
         Args:
             has_mode: Whether the mode is part of it; else it is shown elsewhere.
         """
+        if not self.model:  # none is chosen yet
+            return ""
         mode = [self.mode] if has_mode else []
         others = [self._context(), self._cost(), self._steps(), one_line(self.branch, 30), self.sandbox]
         kept = [one_line(self.model, 40), *mode, *filter(None, others)]
@@ -85,23 +88,27 @@ class Standing(msgspec.Struct, kw_only=True):
 
     def _context(self) -> str:
         if self.window is None:
-            return f"context {_thousands(self.context_tokens)}"
+            return f"context {shown_tokens(self.context_tokens)}"
         left = max(100 - 100 * self.context_tokens / self.window, 0)
-        return f"{left:.0f} % of {_thousands(self.window)} context left"
+        return f"{left:.0f} % context left"
 
     def _cost(self) -> str:
         if self.cost is None:
             return "cost unknown"
         limit = self.budget.max_total_cost
-        return f"${self.cost:.4f}" + ("" if limit is None else f" of ${Decimal(str(limit)):.2f}")
+        cost = f"${self.cost:.4f}" if 0 < self.cost < 1 else f"${self.cost:.2f}"
+        return cost + ("" if limit is None else f" of ${Decimal(str(limit)):.2f}")
 
     def _steps(self) -> str:
         limit = self.budget.max_model_turns
         return f"step {self.turns}" + ("" if limit is None else f" of {limit}")
 
 
-def _thousands(tokens: int) -> str:
-    return str(tokens) if tokens < 1000 else f"{tokens / 1000:.0f}k"
+def shown_tokens(tokens: int) -> str:
+    """Return a number of tokens in short, such as `128k`."""
+    if tokens < 1000:
+        return str(tokens)
+    return f"{tokens / 1000:.0f}k" if tokens < 999_500 else f"{tokens / 1_000_000:.0f}M"
 
 
 def branch_of(folder: Path) -> str:

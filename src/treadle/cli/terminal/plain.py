@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from treadle import ConfigurationError
-from treadle.cli.output.progress import ending_of, more_lines, shown_result
+from treadle.cli.output.calls import ending_of, more_lines, shown_result, spoken
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import one_line, one_record, shown_call
-from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said, Thought
+from treadle.cli.output.text import one_line, one_record
+from treadle.cli.terminal.board import Board, CallView, Greeting, Group, Item, Note, Said, Thought
 from treadle.cli.terminal.faces import (
     Answer,
     Ended,
@@ -114,6 +114,9 @@ class Lines:
 
     def show(self, item: Item) -> None:
         match item:
+            case Greeting():
+                self._terminal.line(f"treadle {item.version} · {item.model} · {item.folder}")
+                self._terminal.line("/help lists commands and keys.")
             case Said():
                 self._terminal.write(item.text[self._shown :])
                 self._terminal.end_line()
@@ -129,12 +132,17 @@ class Lines:
     def _show_call(self, call: CallView) -> None:
         result = call.result
         assert result is not None
-        took = f" {result.duration_seconds:.1f} s" if result.attempts else ""
-        ended = f"  {ending_of(result)}" if ending_of(result) else ""
-        self._terminal.line(f"[tool] {shown_call(call.tool, call.arguments)}  {result.status}{took}{ended}")
+        is_bad = result.is_error or bool(ending_of(result))
+        took = result.duration_seconds if result.attempts else 0.0
+        said = (
+            f"[{'failed' if is_bad else 'done'}] {spoken(call.tool, call.arguments)}",
+            result.status if result.is_error and result.status != "failed" else ending_of(result),
+            f"{took:.1f} s" if took >= 1 else "",
+        )
+        self._terminal.line("  ".join(filter(None, said)))
         for one in call.below:
             status = one.phase if one.result is None else one.result.status
-            self._terminal.line(f"  [{one_line(one.agents)}] {shown_call(one.tool, one.arguments)}  {status}")
+            self._terminal.line(f"  [{one_line(one.agents)}] {spoken(one.tool, one.arguments)}  {status}")
         lines = shown_result(result).rstrip("\n").split("\n")
         shown = lines[:_LINES]
         if any(shown):

@@ -37,7 +37,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import BufferControl, ConditionalContainer, FormattedTextControl, HSplit, Layout, Window
 from prompt_toolkit.layout.containers import AnyContainer
 from prompt_toolkit.layout.dimension import Dimension
-from prompt_toolkit.layout.processors import ConditionalProcessor, PasswordProcessor
+from prompt_toolkit.layout.processors import AfterInput, ConditionalProcessor, PasswordProcessor
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
@@ -46,7 +46,7 @@ from prompt_toolkit.widgets import SearchToolbar
 from treadle import folder_files
 from treadle.cli.output.terminal import Terminal, pager_command, show_in_pager
 from treadle.cli.output.text import printable
-from treadle.cli.terminal.board import Board, CallView, Group, Item, Note, Said, Thought
+from treadle.cli.terminal.board import Board, CallView, Greeting, Group, Item, Note, Said, Thought
 from treadle.cli.terminal.dialog import Dialog, Picker, Secret
 from treadle.cli.terminal.drawing import Drawing
 from treadle.cli.terminal.faces import (
@@ -162,6 +162,9 @@ class Desk(Protocol):
     @property
     def is_busy(self) -> bool: ...
 
+    @property
+    def suggestion(self) -> str: ...
+
     def accept(self) -> None: ...
 
     def enter(self, entry: Entry) -> None: ...
@@ -188,6 +191,7 @@ def bindings(screen: Desk) -> KeyBindings:
     """Return what the keys do, beside the usual ones of a line editor."""
     keys, burst = KeyBindings(), _Burst()
     _typing(keys, screen, burst)
+    _completing(keys, screen)
     _writing_elsewhere(keys, screen)
     _acting(keys, screen)
     _answering(keys, screen, burst)
@@ -223,9 +227,14 @@ def _typing(keys: KeyBindings, screen: Desk, burst: _Burst) -> None:
         buffer = screen.buffer
         buffer.delete_before_cursor(len(screen.pastes.note_before(buffer.document.text_before_cursor)))
 
+
+def _completing(keys: KeyBindings, screen: Desk) -> None:
     @keys.add("tab")
     def complete(event: KeyPressEvent) -> None:
         buffer = screen.buffer
+        if screen.suggestion:
+            buffer.insert_text(screen.suggestion)
+            return
         found = list(buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
         if len(found) == 1:
             buffer.apply_completion(found[0])
@@ -435,13 +444,17 @@ def _shorten(path: Path) -> None:
 _FRAME_SECONDS = 0.1
 _FRAMED_ROWS = 14
 """A terminal with fewer rows has no lines around its input."""
+_AIRY_ROWS = 20
+"""A terminal with fewer rows has no blank line above what stands below."""
+_SUGGESTED = "What does this project do?"
+"""What a newcomer may say first."""
 _MODE_STYLES = {"accept-edits": "green", "auto": "magenta", "plan": "blue", "bypass": "bold red"}
 _PAGED_LINES = 400
 """From so many lines on, an unfolded result is shown in a pager."""
 _QUOTED_LINES = 40
 _TOGETHER, _SHOWN = "\x1b[?2026h", "\x1b[?2026l"
 """What a terminal that knows them shows as one change: nothing flickers between them. Others pass over them."""
-_STYLE = Style.from_dict({"status": "dim", "prompt": "bold", "hint": "italic", "chosen": "reverse"})
+_STYLE = Style.from_dict({"status": "dim", "prompt": "bold", "hint": "dim", "chosen": "reverse"})
 
 
 class Screen:
@@ -464,10 +477,11 @@ class Screen:
         self._is_after_calls = False
         """Whether calls were shown last: those of the next step follow without a blank line."""
         self._is_after_text = False
-        """Whether the model's text was shown last: a note does not belong to it."""
+        """Whether a text was shown last, of the model or the person: a note does not belong to it."""
         self.typed_at = float("-inf")
         """When the person last typed a character."""
         self.pastes = Pastes()
+        self._is_newcomer = history is not None and not (history.exists() and history.stat().st_size)
         self.buffer = Buffer(
             multiline=True,
             history=entered_before(history, self.pastes),
@@ -575,6 +589,8 @@ class Screen:
 
     def show(self, item: Item) -> None:
         match item:
+            case Greeting():
+                self._put(self.drawing.greeting(item))
             case Said():
                 self._put("\n" + self.drawing.markdown(item.text))
                 self._is_after_text = True
@@ -589,6 +605,7 @@ class Screen:
 
     def said(self, text: str) -> None:
         self._put("\n" + self.drawing.said(self.pastes.shown(text)))
+        self._is_after_text = True
 
     def tell(self, text: str, *, is_bad: bool = False) -> None:
         self._put(self.drawing.lines(text.split("\n"), style="red" if is_bad else ""))
@@ -688,7 +705,8 @@ class Screen:
     @property
     def room(self) -> int:
         """How many lines a question may take: below it are two, and above it its call is to be seen."""
-        return max(self._size() - 5, 1)
+        rows = self._size()
+        return max(rows - (6 if rows >= _AIRY_ROWS else 5), 1)
 
     @property
     def dialog(self) -> Dialog | Picker | Secret | None:
@@ -708,6 +726,7 @@ class Screen:
         if self.buffer.history.get_strings()[-1:] != [text]:
             self.buffer.history.append_string(text)
         self.buffer.reset()
+        self._is_newcomer = False
         self.app.vi_state.input_mode = InputMode.INSERT
         self.typed_at = float("-inf")  # that sentence is whole
         self._entries.put_nowait(Typed(self.pastes.whole(text)))
@@ -719,6 +738,12 @@ class Screen:
 
     def _note_typing(self) -> None:
         self.typed_at = self._loop.time()
+
+    @property
+    def suggestion(self) -> str:
+        """What a person who has never entered anything may say, while the line is empty; else nothing."""
+        is_idle = self._is_newcomer and not (self._dialog or self._board or self.buffer.text)
+        return _SUGGESTED if is_idle and self.standing.model else ""
 
     @property
     def is_busy(self) -> bool:
@@ -769,8 +794,12 @@ class Screen:
 
     def _layout(self) -> Layout:
         hiding = ConditionalProcessor(PasswordProcessor(), Condition(lambda: isinstance(self._dialog, Secret)))
+        suggested = AfterInput(lambda: [("class:hint", f"{self.suggestion}  (Tab)")])
         control = BufferControl(
-            self.buffer, input_processors=[hiding], search_buffer_control=self._search.control, preview_search=True
+            self.buffer,
+            input_processors=[hiding, ConditionalProcessor(suggested, Condition(lambda: self.suggestion != ""))],
+            search_buffer_control=self._search.control,
+            preview_search=True,
         )
         entry = Window(
             control,
@@ -782,6 +811,7 @@ class Screen:
         parts: list[AnyContainer] = [
             self._part(self._moving),
             self._part(self._todos),
+            self._part(self._blank),
             self._part(self._asked),
             self._part(lambda: self._frame(self.standing.mode)),
             entry,
@@ -813,6 +843,10 @@ class Screen:
         lines = drawn.rstrip("\n").split("\n")
         room = max(rows - 8, 3)
         return _formatted("\n".join(lines[-room:]))
+
+    def _blank(self) -> StyleAndTextTuples:
+        """Return a line that parts what was said from what stands below it."""
+        return [("", " ")] if self._size() >= _AIRY_ROWS else []
 
     def _todos(self) -> StyleAndTextTuples:
         """Return the to-do list while something of it is open; a question needs its place."""
@@ -849,7 +883,7 @@ class Screen:
     def _status(self) -> StyleAndTextTuples:
         columns = self.app.output.get_size().columns
         hint = "Esc interrupts" if self.is_busy and self._dialog is None else ""
-        return [("", f" {self.standing.line(columns - 2, hint=hint, has_mode=not self._is_framed)}")]
+        return [("", f"  {self.standing.line(columns - 3, hint=hint, has_mode=not self._is_framed)}")]
 
 
 def _formatted(drawn: str) -> StyleAndTextTuples:

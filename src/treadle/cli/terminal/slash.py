@@ -12,10 +12,11 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from treadle import Agent, Session, known_models
+from treadle import Agent, ModelFacts, Price, Session, known_models
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import OwnCommand
 from treadle.cli.input.commands import ChatOptions
+from treadle.cli.input.keys import has_key
 from treadle.cli.input.places import absolute
 from treadle.cli.input.rules import Kind
 from treadle.cli.input.settings import Settings
@@ -27,7 +28,7 @@ from treadle.cli.rewinding import changes_since, diff_of, listed, not_covered, u
 from treadle.cli.sessions import described, find_session, person
 from treadle.cli.snapshots import Comparison, Snapshots
 from treadle.cli.terminal.background import Background, listed_commands
-from treadle.cli.terminal.faces import Ended, Face, Grants, Option, ThemeName, recall, sessions_to_resume
+from treadle.cli.terminal.faces import Ended, Face, Grants, Option, ThemeName, recall, sessions_to_resume, shown_tokens
 from treadle.cli.terminal.prompts import INIT, REVIEW, filled_in
 from treadle.cli.tool_sources import subagents_of
 from treadle.events import AnyEvent, MessageAdded, RunStarted
@@ -291,13 +292,29 @@ async def _put_back(
 
 async def _model(chat: Conversation, rest: str) -> None:
     if not rest:
-        names = [name for name in known_models() if name != chat.model]
-        place = await chat.face.choose(f"The model is {chat.model}. Change it to which one?", [*map(Option, names)])
+        offered = _models_to_choose(chat.model)
+        place = await chat.face.choose(f"Which model instead of {one_line(chat.model or 'none', 60)}?", offered)
         if place is None:
             return
-        rest = names[place]
+        rest = offered[place].label
     chat.use_model(rest)
     chat.face.tell(f"The model is now {one_line(rest, 80)}.")
+
+
+def _models_to_choose(now: str | None) -> list[Option]:
+    """Return the known models, each with its window and its prices: first those of vendors whose key is at hand."""
+    known = {name: facts for name, facts in known_models().items() if name != now}
+    vendors = {name.partition(":")[0] for name in known}
+    ready = {one for one in vendors if has_key(one)}
+    names = sorted(known, key=lambda name: name.partition(":")[0] not in ready)
+    return [Option(name, _known_of(known[name], has_key=name.partition(":")[0] in ready)) for name in names]
+
+
+def _known_of(facts: ModelFacts, *, has_key: bool) -> str:
+    window = "" if facts.window is None else f"{shown_tokens(facts.window)} window"
+    price = facts.price
+    cost = f"${price.input} / ${price.output} a million" if isinstance(price, Price) else ""
+    return " · ".join(filter(None, ("" if has_key else "needs a key", window, cost)))
 
 
 async def _permissions(chat: Conversation, rest: str) -> None:

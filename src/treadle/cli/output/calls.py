@@ -6,10 +6,19 @@ from typing import Any
 import msgspec
 
 from treadle import ToolResult
-from treadle.cli.output.progress import more_lines
 from treadle.cli.output.text import counted, one_line, one_record, shown_json, shown_name
 
-__all__ = ["SpokenCall", "folded", "object_of", "spoken", "summary_of", "todos_of"]
+__all__ = [
+    "SpokenCall",
+    "ending_of",
+    "folded",
+    "more_lines",
+    "object_of",
+    "shown_result",
+    "spoken",
+    "summary_of",
+    "todos_of",
+]
 
 
 class SpokenCall(msgspec.Struct, frozen=True):
@@ -95,6 +104,41 @@ def spoken(tool: str, arguments: object) -> SpokenCall:
 def _named(arguments: dict[str, Any]) -> str:
     named = [f"{shown_name(str(name), 40)}: {shown_json(value)}" for name, value in list(arguments.items())[:_MOST]]
     return ", ".join([*named, *([f"{len(arguments) - _MOST} more"] if len(arguments) > _MOST else [])])
+
+
+def shown_result(result: ToolResult) -> str:
+    """Return what a person is shown of a result: of a command what it wrote, of a listing its lines."""
+    match result.data:
+        case _ if result.display is not None:
+            return result.display
+        case {"exit_code": _, "stdout": str(out), "stderr": str(err)}:
+            return out + ("\n" if out and err and not out.endswith("\n") else "") + err
+        case {"output": str(output)}:
+            return output
+        case refused if (
+            result.status == "rejected" and refused is not None
+        ):  # the message only says that details follow
+            said = refused.get("error") if isinstance(refused, dict) else refused
+            return said if isinstance(said, str) else shown_json(refused, 2000)
+        case _:
+            return (result.message or result.content) if result.is_error else result.content
+
+
+def ending_of(result: ToolResult) -> str:
+    """Return how a command ended, where that is more than well: its exit code, or its hint where it has none."""
+    match result.data:
+        case {"exit_code": int(code)} if code:
+            return f"exit code {code}"
+        case {"exit_code": None, "hint": str(hint)}:
+            return hint
+        case _:
+            return ""
+
+
+def more_lines(left: int, result: ToolResult) -> str:
+    """Return what is said for lines of a result that are not shown. Of one that was shortened, only the lines that were kept are known."""
+    is_part = result.artifact is not None or (isinstance(result.data, dict) and result.data.get("shortened"))
+    return f"... {left:,} more lines" + (" of what was kept" if is_part else "")
 
 
 def summary_of(result: ToolResult) -> str:
