@@ -128,6 +128,14 @@ def abstract_datagrams_of_the_host():
 
 
 @attack
+def abstract_datagrams_by_a_pair():
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with one, other:
+        one.sendto(b"canary", "\0" + HOST["abstract_datagrams"])
+        return "sent"
+
+
+@attack
 def unix_socket_in_a_folder_of_the_host():
     return connected(socket.AF_UNIX, socket.SOCK_STREAM, HOST["socket"])
 

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -124,6 +125,167 @@ def test_private_places_are_found_by_kind_and_the_files_of_tool_chains_are_not_a
     found = private_places({"HOME": str(tmp_path)})
 
     assert [one for one in names if lies_in(str(tmp_path / one), found)] == PRIVATE.split()
+
+
+AS_A_USER = textwrap.dedent(
+    """
+    import asyncio, concurrent.futures.thread, encodings.idna, os, sys
+    from treadle import Bubblewrap, Confinement, Landlock
+    from treadle.tools import Command
+    kind, user, folder, hidden, *scripts = sys.argv[1:]
+    if int(user):
+        os.setgroups([]), os.setgid(int(user)), os.setuid(int(user))
+    for script in scripts:
+        sandbox = {"Bubblewrap": Bubblewrap, "Landlock": Landlock}[kind](Confinement(writable=(folder,), hidden=tuple(hidden.split())))
+        try:
+            done = asyncio.run(sandbox.run(Command(arguments=("/bin/bash", "-c", script), cwd=folder)))
+            print(done.stdout, end="")
+        except OSError as error:
+            print("not run:", error)
+    """
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_that_one_command_shuts_is_opened_by_no_later_one(kind: Kind):
+    """What is in it is unknown when the later one starts: files that a rule denies, a repository, private places of the home."""
+    user = 300_000 + os.getpid() if os.geteuid() == 0 else 0
+    place = Path("/var/lib" if user else Path.home()) / f"treadle-shut-{os.getpid()}"
+    for name in (
+        "w/d/key.pem",
+        "w/sub/.git/hooks/x",
+        "w/sub/.git/HEAD",
+        "h/.config/gh/hosts.yml",
+        "h/.local/share/newtool/token",
+    ):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text("canary\n")
+    try:
+        if user:
+            for one in (place, *place.rglob("*")):
+                os.chown(one, user, user)
+        opening = "chmod 700 {0}; cat {0}/*/* {0}/*/*/* {0}/*; echo evil > {0}/.git/hooks/x; "
+        scripts = [
+            "chmod 000 d sub ~/.config ~/.local/share",
+            "".join(map(opening.format, ("d", "sub", "~/.config", "~/.local/share"))),
+            "chmod 000 .",
+            "chmod 700 .; cat d/key.pem",
+        ]
+        words = [sys.executable, "-c", AS_A_USER, kind.__name__, str(user), str(place / "w"), "**/*.pem", *scripts]
+        environment = {**os.environ, "HOME": str(place / "h")}
+        for name in ("TREADLE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+            environment.pop(name, None)
+        done = subprocess.run(
+            words, env=environment, capture_output=True, text=True, check=True, timeout=100, cwd=place / "w"
+        )
+        assert "canary" not in done.stdout
+        assert (place / "w").stat().st_mode & 0o777 != 0 or "not run" in done.stdout
+        if user:
+            assert (place / "w/sub/.git/hooks/x").read_text() == "canary\n"
+    finally:
+        if not user:
+            subprocess.run(["chmod", "-R", "u+rwx", place], check=False)
+        shutil.rmtree(place)
+
+
+SWAPPING = """
+import ctypes, os, random, sys, time
+os.chdir(sys.argv[1])
+libc = ctypes.CDLL(None)
+while True:
+    libc.renameat2(-100, b"x", -100, b"y", 2)
+    time.sleep(random.choice([.002, .005, .01]))  # sleep: the time at which it is exchanged is what is tried
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_that_becomes_a_link_while_a_command_starts_opens_nothing_outside(
+    kind: Kind, home: Path, tmp_path: Path
+):
+    folder, outside = tmp_path / "w", home / "projects"
+    for one in (outside, folder / "x"):
+        (one / "p/.git").mkdir(parents=True)
+        (one / "p/.git/HEAD").touch()
+        (one / "q").mkdir()
+    (folder / "y").symlink_to(outside)
+    swapping = subprocess.Popen([sys.executable, "-c", SWAPPING, str(folder)])
+    said = []
+    try:
+        for _ in range(12):
+            with suppress(OSError):  # it was seen
+                script = f"echo evil > {outside}/EVIL; echo evil > x/EVIL; echo evil > {outside}/q/EVIL; echo ran"
+                said.append(run(kind, folder, script).stdout)
+    finally:
+        swapping.kill()
+        swapping.wait()
+
+    assert sorted(one.name for one in outside.rglob("*")) == [".git", "HEAD", "p", "q"]
+    assert "ran\n" in said
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("words", ["prlimit: x", "treadle-launcher: x", "bwrap: x"])
+def test_a_command_that_has_run_is_never_said_not_to_have_been_run(kind: Kind, words: str, tmp_path: Path):
+    for code in (1, 125):
+        done = run(kind, tmp_path / "w", f"echo '{words}' >&2; exit {code}")
+
+        assert (done.exit_code, done.stderr) == (code, f"{words}\n")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_private_places_in_a_writable_folder_are_private(kind: Kind, home: Path):
+    said = in_home(
+        kind, home, home, "cat ~/.ssh/* ~/.aws/*; echo evil >> ~/.aws/config; echo evil > ~/.ssh/config; ls -A ~"
+    )
+
+    assert "canary" not in said
+    assert (home / ".aws/config").read_text() == "canary .aws/config\n"
+    assert not (home / ".ssh/config").exists()
+
+
+START_FILES = (".bashrc", ".config/autostart/x", ".cargo/config.toml", ".config/fish/config.fish")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("writable", ["..", ".", ".config", ".cargo"])
+def test_start_files_of_the_home_stay_wherever_the_writable_folder_lies(kind: Kind, writable: str, home: Path):
+    for name in START_FILES:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("mine\n")
+    (home / ".config/git").mkdir()
+    top = home.parent / f"top-{os.getpid()}"
+    top.mkdir()
+    try:
+        moved = home.rename(top / "home") if writable == ".." else home
+        folder = top if writable == ".." else home / writable
+        in_home(kind, moved, folder, "; ".join(f"echo evil > ~/{one}" for one in (*START_FILES, ".config/git/config")))
+        assert [(moved / one).read_text() for one in START_FILES] == ["mine\n"] * len(START_FILES)
+        assert not (moved / ".config/git/config").exists()
+    finally:
+        if not home.exists():
+            (top / "home").rename(home)
+        shutil.rmtree(top)
+
+
+@needs_bwrap
+def test_protected_names_deeper_in_the_folder_stay_as_far_as_they_exist(tmp_path: Path):
+    names = (
+        "pkg/.envrc",
+        "pkg/.vscode/tasks.json",
+        "pkg/.cargo/config.toml",
+        "a/b/.treadle/config.toml",
+        "a/x.code-workspace",
+    )
+    for name in names:
+        (tmp_path / "w" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "w" / name).write_text("mine\n")
+    done = run(
+        Bubblewrap, tmp_path / "w", f"for f in {' '.join(names)}; do echo evil > $f; done; echo x > pkg/new; mv a c"
+    )
+
+    assert [(tmp_path / "w" / one).read_text() for one in names] == ["mine\n"] * len(names)
+    assert (tmp_path / "w/pkg/new").exists()
+    assert [one.kind for one in done.refused] == ["write"] * 5
 
 
 DENIED = [

@@ -197,10 +197,55 @@ def test_a_commit_of_the_person_writes_through_no_link_that_a_command_has_made(p
     assert {one.target for one in done.refused} == {str(project / ".git" / name) for name in links}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.row("D-PROTECTED")
+def test_a_submodule_that_is_not_checked_out_becomes_no_repository_of_a_command(
+    project: Path, tmp_path: Path, kind: type[Bubblewrap] | type[Landlock]
+):
+    git(project, "update-index", "--add", "--cacheinfo", f"160000,{'12' * 20},sub")
+    git(project, "commit", "-qm", "two")
+    (project / "sub").mkdir()
+    done = confined(
+        project, f"git init -q sub; git -C sub config core.fsmonitor 'touch {tmp_path}/ran; true'", kind=kind
+    )
+    git(project, "status")
+
+    assert not (tmp_path / "ran").exists()
+    assert [one.target for one in done.refused] == [str(project / "sub/.git")]
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize("way", ["extended flags", "padding"])
+def test_an_index_is_read_as_git_reads_it(project: Path, tmp_path: Path, way: str):
+    flags, behind = (0x4003, b"\0\0sub\0") if way == "extended flags" else (0x0003, b"sub/xyzabc")
+    entry = bytes(26) + b"\xe0\0" + bytes(12) + bytes.fromhex("12" * 20) + flags.to_bytes(2, "big") + behind
+    (project / "mk.py").write_text(
+        f"import hashlib; e = {entry!r}; e += bytes(-len(e) % 8 or 8 * e.endswith(b'sub'));"
+        "d = b'DIRC' + bytes([0, 0, 0, 2, 0, 0, 0, 1]) + e; open('.git/index', 'wb').write(d + hashlib.sha1(d).digest())"
+    )
+    evil = f"git init -q sub; git -C sub config core.fsmonitor 'touch {tmp_path}/ran; true'"
+    done = confined(project, f"python3 mk.py; {evil}", "git")
+    assert "160000" in git(project, "ls-files", "-s")
+    subprocess.run(["git", "-C", str(project), "status"], env=ENVIRONMENT, capture_output=True, check=False)
+
+    assert not (tmp_path / "ran").exists()
+    assert str(project / "sub/.git") in [one.target for one in done.refused]
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+def test_what_a_rebase_runs_is_found_behind_any_number_of_comments(project: Path):
+    script = "mkdir .git/rebase-merge; python3 -c \"print(('# ' + 'p' * 200000 + chr(10)) * 6 + 'exec evil')\" > .git/rebase-merge/git-rebase-todo"
+    confined(project, script, "git")
+
+    assert not (project / ".git/rebase-merge/git-rebase-todo").exists()
+
+
 @needs_bwrap
 @pytest.mark.row("D-PROTECTED")
 @pytest.mark.parametrize("command", ["rebase", "cherry-pick"])
-@pytest.mark.parametrize("strategy", ["x/../evil", "evil", "ort/../x/../evil"])
+@pytest.mark.parametrize("strategy", ["x/../evil", "evil", "ort/../x/../evil", "ort\n/evil"])
 def test_a_person_continues_no_rebase_with_a_program_that_a_command_has_named(
     project: Path, tmp_path: Path, command: str, strategy: str
 ):
@@ -209,7 +254,7 @@ def test_a_person_continues_no_rebase_with_a_program_that_a_command_has_named(
         for one in b main; do git switch -qc x$one main; echo $one > a.txt; git commit -qam $one; done; other=$(git rev-parse xb)
         mkdir -p git-merge-x git-merge-ort .git/{state}; printf '#!/bin/sh\\ntouch {tmp_path}/ran' > evil; chmod +x evil; cd .git/{state}
         git rev-parse HEAD | tee onto orig-head head > abort-safety; echo refs/heads/xmain > head-name; touch interactive done author-script
-        echo {strategy} > strategy; printf '[options]\\n\\tStrategy = {strategy}\\n' > opts
+        echo '{strategy}' > strategy; printf '[options]\\n\\tStrategy = {strategy}\\n' > opts
         echo "pick $other b" > git-rebase-todo; printf "pick $(cat head) main\\npick $other b\\n" > todo
     """
     done = confined(project, script, "git")

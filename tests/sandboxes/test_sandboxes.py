@@ -18,6 +18,7 @@ import pytest
 from treadle.errors import ConfigurationError
 from treadle.sandboxes import launcher
 from treadle.sandboxes.confinement import Confinement
+from treadle.sandboxes.processes import run_process
 from treadle.sandboxes.runners import FAILED, MARKS, Bubblewrap, Landlock, find_sandbox, started
 from treadle.tools import Command, ProcessResult
 from treadle.tools.protected import SEALED
@@ -227,6 +228,57 @@ def test_what_a_replaced_link_had_led_to_is_followed_by_nothing_else(run: Callab
     assert list((folder / "real").glob("hooks")) == []
     assert not (folder / "servers.json").exists()
     assert len([one for one in done.refused if one.kind == "write"]) >= 4
+
+
+LINKED = [
+    (
+        "conf/v1/vscode",
+        {".vscode": "conf/current/vscode", "conf/current": "v1"},
+        "rm conf/current; ln -s evil conf/current",
+        ".vscode/x",
+    ),
+    ("m1.json", {".mcp.json": "m2.json", "m2.json": "m1.json"}, "rm m2.json; echo evil > m2.json", ".mcp.json"),
+]
+
+
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize(("real", "links", "script", "read"), LINKED)
+def test_a_link_on_the_way_to_a_protected_file_is_made_anew(
+    run: Callable[..., ProcessResult], tmp_path: Path, real: str, links: dict[str, str], script: str, read: str
+):
+    folder = tmp_path / "w"
+    for name in (real, "conf/evil/vscode"):
+        file = folder / name if name.endswith(".json") else folder / name / "x"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("evil\n" if "evil" in name else "mine\n")
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
+    done = run(script)
+
+    assert (folder / read).read_text() == "mine\n"
+    assert "write" in [one.kind for one in done.refused]
+
+
+@pytest.mark.row("D-PROTECTED")
+def test_what_is_done_once_a_command_has_ended_goes_through_no_link(run: Callable[..., ProcessResult], tmp_path: Path):
+    folder, outside = tmp_path / "w", tmp_path / "outside"
+    (outside / "repo").mkdir(parents=True, mode=0o500)
+    (outside / "repo").chmod(0o500)
+    for name in (".github", "conf"):
+        (folder / name).mkdir()
+    (folder / ".github/hooks").symlink_to("../conf")
+    run(f"ln -s {outside} .jj; mv .github g; ln -s {outside} .github")
+
+    assert ((outside / "repo").stat().st_mode & 0o777, [one.name for one in outside.iterdir()]) == (0o500, ["repo"])
+
+
+@pytest.mark.row("D-PROTECTED")
+def test_a_protected_name_of_any_length_is_renamed(run: Callable[..., ProcessResult], tmp_path: Path):
+    name = "a" * 240 + ".code-workspace"
+    done = run(f"echo evil > {name}")
+
+    assert [one.target for one in done.refused] == [str(tmp_path / "w" / name)]
+    assert not (tmp_path / "w" / name).exists()
 
 
 @needs_bwrap
@@ -516,6 +568,39 @@ def test_nothing_of_a_program_outlives_it(
     os.mkfifo(tmp_path / "w/held")
     reader = os.open(tmp_path / "w/held", os.O_RDONLY | os.O_NONBLOCK)
     run(f"env -i {PYTHON} escapes.py held", **settings)
+    os.set_blocking(reader, True)
+
+    while os.read(reader, 10):
+        pass
+    os.close(reader)
+
+
+HEADLESS = """
+import ctypes, os, sys, threading, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        held = open(sys.argv[1], "w")  # until the process ends
+        threading.Thread(target=time.sleep, args=(60,)).start()
+        open("ready", "w").close()
+        ctypes.CDLL(None).syscall(ctypes.c_long(60 if os.uname().machine == "x86_64" else 93), 0)  # its first thread alone
+    os._exit(0)
+while not os.path.exists("ready"):
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("is_confined", [True, False])
+async def test_a_process_whose_first_thread_has_ended_ends_with_its_command(tmp_path: Path, is_confined: bool):
+    (tmp_path / "headless.py").write_text(HEADLESS)
+    os.mkfifo(tmp_path / "held")
+    reader = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)
+    words = (PYTHON, "headless.py", "held")
+    if is_confined:
+        sandbox = Landlock(Confinement(writable=(str(tmp_path),), max_processes=None, memory_bytes=None))
+        await sandbox.run(Command(arguments=words, cwd=str(tmp_path)))
+    else:
+        await run_process(words, cwd=tmp_path)
     os.set_blocking(reader, True)
 
     while os.read(reader, 10):

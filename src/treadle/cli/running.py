@@ -74,6 +74,7 @@ from treadle.events import (
     RunStarted,
 )
 from treadle.ports import Driver, Hook, Policy, SessionView, UnmatchedRule
+from treadle.sandboxes.runners import has_sandbox
 
 __all__ = [
     "arguments_of",
@@ -122,7 +123,8 @@ def sandbox_of(settings: Settings) -> Bubblewrap | Landlock | None:
     """Return the sandbox of commands; None where they run as the person: they are to, or none works here and none is demanded.
 
     Raises:
-        SandboxUnavailable: One is demanded, and none works here.
+        SandboxUnavailable: One is demanded, and none works here; or one works on this machine, but not for this folder, which a command
+            may have brought about.
     """
     return (
         None if settings.sandbox == "off" else _found(confinement_of(settings), is_demanded=settings.sandbox != "auto")
@@ -133,10 +135,14 @@ def sandbox_of(settings: Settings) -> Bubblewrap | Landlock | None:
 def _found(confinement: Confinement, *, is_demanded: bool) -> Bubblewrap | Landlock | None:
     try:
         return find_sandbox(confinement)
-    except SandboxUnavailable:
+    except SandboxUnavailable as error:
         if is_demanded:
             raise
-        return None
+        if not has_sandbox():
+            return None
+        raise SandboxUnavailable(
+            f"The sandbox works on this machine, but not for this folder. {error} `--sandbox off` lets commands run as you."
+        ) from error
 
 
 def _confines(settings: Settings, session: SessionView) -> bool:

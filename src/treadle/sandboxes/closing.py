@@ -1,21 +1,22 @@
 """Closing: takes protected names from what one program has made in some folders. It imports nothing of Treadle: the keeper reads it as a file of its own."""
 
-# ruff: noqa: PTH101, PTH112, PTH114, PTH115, PTH120, PTH123, PTH211 - no heavy imports, as in the keeper
+# ruff: noqa: PTH101, PTH112, PTH116, PTH114, PTH115, PTH119, PTH120, PTH123 - no heavy imports, as in the keeper
 
 import contextlib
 import os
 import re
 import stat
 
-__all__ = ["CONTINUED", "ClosedNames", "entries_of", "existing", "text_of"]
+__all__ = ["CONTINUED", "ClosedNames", "entries_of", "existing", "is_shut", "text_of"]
 
 _MOST_BYTES = 1_000_000
+_LONGEST_NAME = 255
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-_STRATEGY = r"(?:ort|recursive|resolve|octopus|ours|subtree)?[ \t]*$"
+_STRATEGY = r"(?:ort|recursive|resolve|octopus|ours|subtree)?[ \t]*"
 CONTINUED = {
     "rebase-merge/git-rebase-todo": re.compile(r"^[ \t\r]*(x|exec)\b", re.MULTILINE),
-    "rebase-merge/strategy": re.compile(rf"\A(?!{_STRATEGY})", re.MULTILINE),
-    "sequencer/opts": re.compile(rf"strategy[ \t]*=[ \t]*(?!{_STRATEGY})", re.MULTILINE | re.IGNORECASE),
+    "rebase-merge/strategy": re.compile(rf"\A(?!{_STRATEGY}\n?\Z)"),
+    "sequencer/opts": re.compile(rf"strategy[ \t]*=[ \t]*(?!{_STRATEGY}$)", re.MULTILINE | re.IGNORECASE),
 }
 """What git reads when a person continues a rebase or picks more commits, and what in it has git run a program: a strategy is one of those of git,
 or the path of a program."""
@@ -26,6 +27,15 @@ def entries_of(folder: str) -> "list[os.DirEntry[str]]":
     with contextlib.suppress(OSError), os.scandir(folder) as found:
         return list(found)
     return []
+
+
+def is_shut(folder: str) -> bool:
+    """Whether a folder of ours cannot be looked into: what is in it is unknown, and a command may open it again."""
+    with contextlib.suppress(OSError):
+        status = os.stat(folder)
+        is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        return is_ours and not os.access(folder, os.R_OK | os.X_OK)
+    return False
 
 
 def existing(paths: "list[str]") -> "list[str]":
@@ -102,18 +112,34 @@ class ClosedNames:
                 with contextlib.suppress(OSError):
                     _rename(folder, path[len(folder.rstrip("/")) + 1 :].split("/"), moved)
         for path, target in self._links.items():
-            with contextlib.suppress(OSError):  # it is there
-                os.symlink(target, path)
+            with contextlib.suppress(OSError), _held(os.path.dirname(path)) as at:  # it is there, or its folder is not
+                os.symlink(target, os.path.basename(path), dir_fd=at)
         self.moved |= moved
         return moved
 
     def _open(self) -> None:
         """Open the folders of the names that were closed to us, lest we look."""
         for folder in dict.fromkeys(os.path.dirname(one) for one in self._names):
-            with contextlib.suppress(OSError):
-                mode = stat.S_IMODE(os.lstat(folder).st_mode)
-                if mode & stat.S_IRWXU != stat.S_IRWXU and stat.S_ISDIR(os.lstat(folder).st_mode):
-                    os.chmod(folder, mode | stat.S_IRWXU)
+            with contextlib.suppress(OSError), _held(folder) as at:
+                mode = stat.S_IMODE(os.fstat(at).st_mode)
+                if mode & stat.S_IRWXU != stat.S_IRWXU:
+                    os.chmod(f"/proc/self/fd/{at}", mode | stat.S_IRWXU)
+
+
+@contextlib.contextmanager
+def _held(folder: str):  # type: ignore[no-untyped-def]  # noqa: ANN202 - as above, no typing
+    """Hold a folder by its descriptor, which leads where it says: no link is on the way.
+
+    Raises:
+        OSError: There is no such folder.
+    """
+    at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.readlink(f"/proc/self/fd/{at}") != folder:
+            raise OSError(f"{folder} leads elsewhere")
+        yield at
+    finally:
+        os.close(at)
 
 
 def _leads_to(path: str, target: str) -> bool:
@@ -126,7 +152,8 @@ def _counts(path: str) -> bool:
         has_own = os.path.isdir(f"{folder}/objects") and os.path.isdir(f"{folder}/refs")
         return has_own or os.path.lexists(f"{folder}/commondir")
     runs = CONTINUED.get("/".join(path.split("/")[-2:]))
-    return runs is None or runs.search(text_of(path)) is not None
+    text = text_of(path)
+    return runs is None or len(text) >= _MOST_BYTES or runs.search(text) is not None
 
 
 def _rename(folder: str, parts: "list[str]", moved: "dict[str, str]") -> None:
@@ -136,7 +163,8 @@ def _rename(folder: str, parts: "list[str]", moved: "dict[str, str]") -> None:
         for place, part in enumerate(parts, 1):
             mode = os.stat(part, dir_fd=at, follow_symlinks=False).st_mode
             if place == len(parts) or not stat.S_ISDIR(mode):
-                other = f"{part}.refused-{os.urandom(4).hex()}"
+                end = f".refused-{os.urandom(4).hex()}"
+                other = os.fsdecode(os.fsencode(part)[: _LONGEST_NAME - len(end)]) + end
                 os.rename(part, other, src_dir_fd=at, dst_dir_fd=at)
                 path = "/".join([folder, *parts[:place]])
                 moved[path] = f"{path[: -len(part)]}{other}"

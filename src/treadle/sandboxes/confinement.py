@@ -5,7 +5,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.errors import ConfigurationError, shown
 from treadle.fields import Documented, NamedOptions
-from treadle.sandboxes.closing import CONTINUED, entries_of, existing, text_of
+from treadle.sandboxes.closing import CONTINUED, entries_of, existing, is_shut, text_of
 from treadle.sandboxes.outside import (
     Identity,
     configured_names,
@@ -24,8 +24,11 @@ from treadle.sandboxes.outside import (
     is_repository,
     linked_files,
     linked_repositories,
+    linked_trees,
+    named_git_folder,
     names_below,
     repository_of,
+    steps_of,
 )
 from treadle.sandboxes.own import obeyed_files, own_places
 from treadle.sandboxes.private import private_places
@@ -173,12 +176,15 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
     """The working folders of the repositories whose history may be written, with the directory of git of each."""
 
     @staticmethod
-    def of(about: Confinement, lifted: Sequence[Need] = (), cwd: str | None = None) -> "Places":
+    def of(
+        about: Confinement, lifted: Sequence[Need] = (), cwd: str | None = None, *, keeps_deeper: bool = True
+    ) -> "Places":
         """Return the places of a command.
 
         Args:
             lifted: What of the border is lifted for it.
             cwd: The folder in which it starts.
+            keeps_deeper: Whether protected names below the top of a folder count, too, as far as they exist.
 
         Raises:
             ConfigurationError: A folder of the confinement does not exist.
@@ -188,8 +194,12 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
         private = tuple(one for one in private_places(os.environ) if not lies_in(one, opened))
         own = about.writable_folders()
         writable = (*own, *(_made(lifted_folder(one.value, private)) for one in lifted if one.kind == "write"))
-        kept, closed = _protected(about, writable) if about.protected else ((), ())
-        covered = _covered(about.hidden, tuple(dict.fromkeys((*own, *([cwd] if cwd else [])))))
+        if shut := next(filter(is_shut, writable), None):
+            raise OSError(f"{shut} cannot be looked into: open it with `chmod u+rx {shut}`.")
+        found = _looked_for(about, writable) if about.protected else _Found()
+        found = found if keeps_deeper else msgspec.structs.replace(found, deeper=[])
+        kept, closed = _protected(about, writable, found) if about.protected else ((), ())
+        covered = (*_covered(about.hidden, tuple(dict.fromkeys((*own, *([cwd] if cwd else []))))), *found.shut)
         for name, is_of_the_home in _other_names(writable, kept).items() if about.protected else ():
             kept, covered = (kept, (*covered, name)) if is_of_the_home else ((*kept, name), covered)
         trees = _trees_of(own, cwd) if GIT in lifted else {}
@@ -293,22 +303,51 @@ def _made(folder: str) -> str:
 # --- Protected: what stays read-only in the writable folders, and the names that nothing may get there.
 
 
-def _protected(about: Confinement, folders: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+class _Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What is found in the first 300 folders of the writable ones, those near the top first."""
+
+    repositories: list[str] = []
+    """The directories of git, and those to which a `.git` leads, as they are named."""
+    trees: list[tuple[str, str]] = []
+    """The working folders of repositories, with the directory of each."""
+    deeper: list[str] = []
+    """What has a protected name in a folder that is not a writable one itself."""
+    shut: list[str] = []
+    """Folders that we cannot look into: the next command may open them again."""
+
+
+def _protected(about: Confinement, folders: Sequence[str], found: _Found) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what stays read-only in the writable folders, and the names that nothing may get there."""
+    home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - Path.home raises where there is none
+    in_home = [one for name in about.protected if lies_in(one := f"{home}/{name}", folders)]
     configured = [f"{folder}/{name}" for folder in folders for name in configured_names(folder)]
     obeyed = [one for one in obeyed_files() if lies_in(one, folders)]
     # A folder without a repository must not become one by itself: git would obey the `config` in it.
     bare = [
         f"{folder}/{name}" for folder in folders for name in (_CLOSED_OF_GIT if is_repository(folder) else ("HEAD",))
     ]
-    protected = [f"{folder.rstrip('/')}/{name}" for folder in folders for name in about.protected]
+    entered = [f"{one}/.git" for tree, own in _trees(folders, found) for one in linked_trees(tree, own)]
+    protected = [
+        *(f"{folder.rstrip('/')}/{name}" for folder in folders for name in about.protected),
+        *in_home,
+        *entered,
+    ]
     closed = [*protected, *configured, *obeyed, *bare]
+    own = (one for one in own_places() if one not in folders)
+    places = [*existing(protected), *configured, *obeyed, *own, *found.repositories, *found.deeper]
+    # Nothing can be mounted on a link: one that leads to what is protected is made anew where it was replaced.
+    links = [here for one in places for here, _, is_link in steps_of(one) if is_link]
     led = [os.path.realpath(one) for one in existing(closed) if os.path.islink(one)]  # noqa: PTH114 - as below
-    places = existing(protected)
-    places += [*configured, *obeyed, *(one for one in own_places() if one not in folders), *_repositories(folders)]
     # A link that leads out of the writable folders needs none, since nothing can be written there.
     real = dict.fromkeys(os.path.realpath(one) for one in places if os.path.exists(one))  # noqa: PTH110 - of a hundred names
     kept = tuple(one for one in _outermost(real) if lies_in(one, folders) and one not in folders)
-    return kept, tuple(dict.fromkeys((*closed, *(one for one in led if lies_in(one, folders)))))
+    return kept, tuple(dict.fromkeys((*closed, *(one for one in (*links, *led) if lies_in(one, folders)))))
+
+
+def _trees(folders: Sequence[str], found: _Found) -> list[tuple[str, str]]:
+    """Return the repositories to which the writable folders belong, and those in them."""
+    own = [one for one in map(repository_of, folders) if one is not None]
+    return list(dict.fromkeys([*own, *found.trees]))
 
 
 def _other_names(folders: Sequence[str], kept: Sequence[str]) -> dict[str, bool]:
@@ -324,20 +363,48 @@ def _other_names(folders: Sequence[str], kept: Sequence[str]) -> dict[str, bool]
     return {name: known in of_the_home.values() for name, known in sorted(found.items())}
 
 
-def _repositories(folders: Sequence[str]) -> list[str]:
-    """Return the directories of git in the folders, and those to which a `.git` leads; in the first 300 folders, those near the top first."""
-    found = [f"{folder}/{name}" for folder in folders if is_repository(folder) for name in _KEPT_OF_GIT]
+def _looked_for(about: Confinement, folders: Sequence[str]) -> _Found:
+    """Look for what is protected in the writable folders, wherever it lies in them."""
+    found, names = _Found(), _first_parts(tuple(about.protected))
+    found.repositories.extend(f"{one}/{name}" for one in folders if is_repository(one) for name in _KEPT_OF_GIT)
     left = [*folders]
     for at in left:  # which grows meanwhile
+        if is_shut(at):
+            found.shut.append(at)
+            continue
         entries = {one.name: one for one in entries_of(at)}
         if ".git" in entries:
-            found += [f"{at}/.git", *_with_common(git_folder_of(at))]
+            own = git_folder_of(at)
+            found.repositories.extend((f"{at}/.git", named_git_folder(at), *_with_common(own)))
+            found.trees.append((at, own))
         elif "HEAD" in entries and at not in folders and ".refused-" not in at and is_repository(at):
-            found.append(at)
+            found.repositories.append(at)
+        if at not in folders:
+            named = (f"{at}/{rest}" for name in entries for rest in _fitting(names, name))
+            found.deeper.extend(one for one in named if os.path.lexists(one))
         if len(left) < _MOST_FOLDERS:
             left += [one.path for name, one in entries.items() if name not in _NO_PROJECTS and _is_folder(one)]
             del left[_MOST_FOLDERS:]
     return found
+
+
+@lru_cache(maxsize=8)
+def _first_parts(protected: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Return protected names by their first part. What belongs to git is looked for by itself."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in protected:
+        first = name.partition("/")[0]
+        found[first] = (*found.get(first, ()), name)
+    return {first: names for first, names in found.items() if first != ".git"}
+
+
+def _fitting(names: Mapping[str, tuple[str, ...]], entry: str) -> Iterator[str]:
+    """Yield the protected names that begin with an entry of a folder."""
+    yield from names.get(entry, ())
+    for first in names:
+        begin, star, end = first.partition("*")
+        if star and entry.startswith(begin) and entry.endswith(end):
+            yield entry
 
 
 def _with_common(own: str) -> list[str]:
@@ -408,6 +475,7 @@ def _matching(folder: str, glob: str, room: list[int]) -> Iterator[str]:
     places, parts = [folder], glob.split("/")
     while parts and not _WILD & set(parts[0]):
         name = _folded(parts.pop(0))
+        yield from filter(is_shut, places)
         places = [f"{at.rstrip('/')}/{one}" for at in places for one in _names(at, name) if _folded(one) == name]
     if not parts:
         yield from places
@@ -422,7 +490,7 @@ def _matching(folder: str, glob: str, room: list[int]) -> Iterator[str]:
                 raise OSError(
                     "There are too many files to find those that a rule denies reading. Name their folder in the rule."
                 )
-            if fits.match(_folded(f"{prefix}{entry.name}")):
+            if fits.match(_folded(f"{prefix}{entry.name}")) or is_shut(entry.path):
                 yield entry.path
             elif _is_folder(entry):
                 left.append((entry.path, f"{prefix}{entry.name}/"))

@@ -284,7 +284,8 @@ def _end_all(child: int, groups: list[str]) -> None:
 def _children() -> set[int]:
     """Return all processes that descend from this one."""
     stats = {int(one): _stat(one) for one in os.listdir("/proc") if one.isdigit()} if sys.platform == "linux" else {}
-    parents = {one: int(stat[1]) for one, stat in stats.items() if stat and stat[0] != "Z"}
+    # The first thread of a process may have ended before the others, which run on.
+    parents = {one: int(stat[1]) for one, stat in stats.items() if stat and (stat[0] != "Z" or int(stat[17]) > 1)}
     found: set[int] = set()
     new = {os.getpid()}
     while new:

@@ -1,6 +1,6 @@
 """The launcher: limits this process as its arguments say, then becomes the program. A program of its own, which imports nothing of Treadle.
 
-Started as `python -I -S launcher.py PLAN PROGRAM ARGUMENT...`, or as its compiled code, where PLAN is `marshal` in hexadecimal
+Started as `python -I -S launcher.py PLAN PROGRAM ARGUMENT...`, or as its compiled code, where PLAN is `marshal`, compressed, in hexadecimal
 (its modules take longer to import than all else takes that is done here). It exists because limits must be set between fork
 and exec, and a fork of a process with threads must not run Python for that (`preexec_fn`). What cannot be set ends it with status
 125 and one line, so that a program never runs with less than was asked for.
@@ -13,6 +13,7 @@ import resource
 import stat
 import struct
 import sys
+import zlib
 
 __all__ = ["FAILED", "MARK", "landlock_abi", "limited", "main"]
 
@@ -39,7 +40,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def main() -> None:
     """Limit this process, and become the program."""
-    plan, program = marshal.loads(bytes.fromhex(sys.argv[1])), sys.argv[2:]  # noqa: S302 - written by our own process
+    plan, program = marshal.loads(zlib.decompress(bytes.fromhex(sys.argv[1]))), sys.argv[2:]  # noqa: S302 - written by our own process
     try:
         _join_groups(plan.get("groups", []))
         _limit(plan.get("limits", {}))
@@ -52,6 +53,7 @@ def main() -> None:
     except (OSError, ValueError) as error:  # a limit that cannot be set is the latter
         sys.stderr.write(f"{MARK}{error}\n")
         os._exit(FAILED)
+    os.write(2, os.fsencode(plan.get("mark", "")))
     for number in (_SIGPIPE, _SIGXFSZ):
         _libc.signal(number, None)
     try:
@@ -136,6 +138,9 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:  # gone, or closed to us
+        return
+    if os.readlink(f"/proc/self/fd/{place}") != path:  # noqa: PTH115 - as above; a link came on the way since it was looked at
+        os.close(place)
         return
     mode = os.fstat(place).st_mode
     if not stat.S_ISDIR(mode):

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import TypeAlias
@@ -25,11 +25,14 @@ __all__ = [
     "is_repository",
     "linked_files",
     "linked_repositories",
+    "linked_trees",
+    "named_git_folder",
     "names_below",
     "programs_of_git",
     "repository_of",
     "started_by_git",
     "started_instead",
+    "steps_of",
 ]
 
 
@@ -100,8 +103,7 @@ def started_by_git(folder: str) -> str:
         for file in (f"{own}/config.worktree", f"{_common(own)}/config"):
             if key := _key_that_starts(settings_of(file), tree, own):
                 return f"Git may run a program that this folder brings: {file} sets `{key}`."
-        linked = [f"{tree}/{one}" for one in _linked(own, tuple(index_files(own)))]
-        left += [one for path in linked if (one := repository_of(path)) is not None and one[0] == path]
+        left += [one for path in linked_trees(tree, own) if (one := repository_of(path)) is not None and one[0] == path]
         if len(left) > _MOST_FILES:
             return "Git may run a program that this folder brings: it has more submodules than are looked at."
     for file in _of_the_person():
@@ -158,6 +160,11 @@ _NAMED = re.compile(r'(?im)^[ \t]*\[(filter|merge)[ \t]+"([^"\n]+)"\]')
 
 def _realpath(folder: str, name: str) -> str:
     return os.path.realpath(os.path.join(folder, name))
+
+
+def linked_trees(tree: str, own: str) -> list[str]:
+    """Return the folders in the working folder of a repository that its index says to be repositories of their own: git enters them by itself."""
+    return [f"{tree}/{one}" for one in _linked(own, tuple(index_files(own)))]
 
 
 @lru_cache(maxsize=64)
@@ -269,11 +276,17 @@ def settings_of(file: str) -> str:
 
 def git_folder_of(tree: str) -> str:
     """Return the directory of the repository of a working folder, also where it does not exist but is named; empty where there is none."""
+    named = named_git_folder(tree)
+    return named and os.path.realpath(named)
+
+
+def named_git_folder(tree: str) -> str:
+    """Return the same as it is named: a link may be on the way."""
     own = f"{tree}/.git"
     if os.path.isfile(own):  # noqa: PTH113 - as above
         begun, named, path = text_of(own).partition("gitdir:")
-        return os.path.realpath(_placed(tree, path.strip())) if named and path.strip() and not begun else ""
-    return os.path.realpath(own if os.path.isdir(own) else tree) if os.path.isdir(own) or is_repository(tree) else ""
+        return _placed(tree, path.strip()) if named and path.strip() and not begun else ""
+    return own if os.path.isdir(own) else tree if is_repository(tree) else ""
 
 
 def repository_of(folder: str) -> tuple[str, str] | None:
@@ -335,18 +348,44 @@ def _add_linked(data: bytes, size: int, found: set[str]) -> None:
     """Read an index of git. Another file, or one with names of another size, ends with an error."""
     version, at, name = data[7], 12, b""
     for _ in range(int.from_bytes(data[8:12], "big")):
-        start, kept = at + 42 + size + (2 if version > 2 and data[at + 40 + size] & 0x40 else 0), b""
+        start, kept = at + 42 + size + (2 if data[at + 40 + size] & 0x40 else 0), b""
+        length = int.from_bytes(data[at + 40 + size : at + 42 + size], "big") & _LENGTH
         if version == 4:  # a name is what it has in common with the one before, and the rest
             left_out = data[start] & 127
             while data[start] & 128:
                 start += 1
                 left_out = (left_out + 1 << 7) | (data[start] & 127)
             start, kept = start + 1, name[: len(name) - left_out]
-        end = data.index(b"\0", start)
+        # As git takes it: by the length that the flags say, unless that is too short for it.
+        end = data.index(b"\0", start) if length == _LENGTH else start + length - len(kept)
         name = kept + data[start:end]
         if data[at + 26] >> 4 == 0xE:  # all that git looks at, in the mode of a repository of its own
             found.add(os.fsdecode(name))
         at = end + 1 if version == 4 else at + ((end - at) // 8 + 1) * 8
+
+
+_LENGTH = 0xFFF
+
+
+_MOST_STEPS = 200
+
+
+def steps_of(path: str) -> Iterator[tuple[str, Sequence[str], bool]]:
+    """Yield each place on the way that a path from `/` leads, what follows it, and whether it is a link, which is followed then."""
+    here, names = "/", [one for one in path.split("/") if one not in ("", ".")]
+    for _ in range(_MOST_STEPS):
+        if not names:
+            return
+        here, names = os.path.normpath(os.path.join(here, names[0])), names[1:]
+        try:
+            target = os.readlink(here)  # noqa: PTH115 - a text, which Path would make plain
+        except OSError:
+            yield here, names, False
+            continue
+        yield here, names, True
+        here = "/" if target.startswith("/") else os.path.dirname(here)
+        names = [*(one for one in target.split("/") if one not in ("", ".")), *names]
+    yield path, (), False
 
 
 # --- Links: the other names (hard links) of protected files.

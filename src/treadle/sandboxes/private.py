@@ -1,6 +1,6 @@
 """Private: the places that a confined command does not read unless the person opens them, as `private.toml` lists them, and the state of Treadle."""
 
-# ruff: noqa: PTH112, PTH113, PTH207 - some hundred texts at each start
+# ruff: noqa: PTH112, PTH113, PTH120, PTH207 - some hundred texts at each start
 
 import fnmatch
 import os
@@ -13,7 +13,7 @@ from functools import cache
 from glob import glob
 from pathlib import Path
 
-from treadle.sandboxes.closing import entries_of
+from treadle.sandboxes.closing import entries_of, is_shut
 from treadle.sandboxes.own import config_folder, state_folder
 
 __all__ = ["is_reached", "private_places"]
@@ -25,15 +25,22 @@ _MOVED = ((".config/", "XDG_CONFIG_HOME"), (".local/share/", "XDG_DATA_HOME"), (
 
 
 def private_places(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the files and folders that exist of them, from `/`, links resolved: also the homes of others. Takes about a millisecond."""
-    homes, listed = _homes(environment), _listed()
+    """Return the files and folders that exist of them, from `/`, links resolved: also the homes of others. Takes about a millisecond.
+
+    A folder that we cannot look into is one as a whole: a command may have shut it, and the next one may open it again.
+    """
+    listed = _listed()
+    homes = {one for one in _homes(environment) if not is_shut(one)}
     found = [
+        *(_homes(environment) - homes),
         *_of_the_homes(homes, environment),
         *(one for name in listed["system"] for one in glob(name)),
         *_state(environment),
     ]
     for variable in listed["variables"]:
         found += [one for one in environment.get(variable, "").split(os.pathsep) if one.startswith("/")]
+    shut = {one: is_shut(one) for one in {os.path.dirname(one) for one in found}}
+    found = [os.path.dirname(one) if shut[os.path.dirname(one)] else one for one in found]
     real = dict.fromkeys(os.path.realpath(one) for one in found if os.path.lexists(one))
     return tuple(
         one
@@ -86,6 +93,8 @@ def _of_the_homes(homes: set[str], environment: Mapping[str, str]) -> Iterator[s
             if entry.name.startswith(begin) and _anywhere().match(entry.name):
                 yield entry.path
             elif entry.name.startswith(begin) and entry.name not in _PASSED and os.path.isdir(entry.path):
+                if is_shut(entry.path):
+                    yield entry.path
                 yield from (one.path for one in entries_of(entry.path) if _anywhere().match(one.name))
 
 

@@ -49,6 +49,8 @@ _QUICK_SECONDS = 1.0
 _END_SECONDS = 1.0
 """How long all may take to end. What waits for a device ends once that answers."""
 _POLL_SECONDS = 0.005
+_THREADS = 17
+"""Where the number of its threads stands in what the kernel says of a process, behind its name."""
 
 
 class Lineage:
@@ -168,7 +170,9 @@ def is_over(process: int) -> bool:
     """Whether nothing of a process is left but its entry, which its parent has not taken yet. Linux; elsewhere that is unknown."""
     if sys.platform != "linux":
         return False
-    return _read(f"/proc/{process}/stat").rpartition(b")")[2].split()[:1] in ([], [b"Z"], [b"X"])
+    found = _read(f"/proc/{process}/stat").rpartition(b")")[2].split()
+    # Its first thread may have ended before the others, which run on.
+    return found[:1] in ([], [b"X"]) or (found[0] == b"Z" and found[_THREADS] in (b"0", b"1"))
 
 
 def _last_number() -> int:

@@ -211,7 +211,16 @@ async def _addresses(host: str, port: int) -> list[str]:
 def _is_of_this_machine(address: str) -> bool:
     plain = ipaddress.ip_address(address.partition("%")[0])
     inner = getattr(plain, "ipv4_mapped", None) or plain
-    return bool(inner.is_loopback or inner.is_link_local or inner.is_unspecified or inner.is_multicast)
+    is_special = inner.is_loopback or inner.is_link_local or inner.is_unspecified or inner.is_multicast
+    return bool(is_special or _has_interface(str(inner), socket.AF_INET6 if inner.version == 6 else socket.AF_INET))
+
+
+def _has_interface(address: str, family: socket.AddressFamily) -> bool:
+    """Whether an interface of this machine has an address: only that can be bound."""
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as one:
+        one.bind((address, 0))
+        return True
+    return False
 
 
 async def _answer(writer: asyncio.StreamWriter, status: str, text: str) -> None:

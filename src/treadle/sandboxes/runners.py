@@ -5,6 +5,7 @@ import marshal
 import os
 import re
 import resource
+import secrets
 import shlex
 import shutil
 import signal
@@ -13,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -43,6 +45,7 @@ __all__ = [
     "call_filter",
     "closed_for_age",
     "find_sandbox",
+    "has_sandbox",
     "refusals",
     "started",
     "with_filter",
@@ -112,6 +115,7 @@ _MODES = {
 _OPENS = {"open": (2, None, 1), "openat": (257, 56, 2)}
 """Calls that open, and which argument holds the flags; the mode is behind them."""
 _CLONE, _CLONE3, _SOCKET, _IO_URING, _OPENAT2 = (56, 220), (435, 435), (41, 198), (425, 425), (437, 437)
+_SOCKETPAIR = (53, 199)
 _IOCTL, _FCNTL, _KILL, _TRUNCATE = (16, 29), (72, 25), (62, 129), (76, 45)
 _SETRLIMIT, _PRLIMIT = (160, 164), (302, 261)
 _RLIMIT_RTTIME = 15
@@ -120,11 +124,15 @@ _RLIMIT_RTTIME = 15
 _NEW_NAMESPACES = 0x7E020080  # every CLONE_NEW* flag
 _SET_USER, _DEVICE = 0o4000, 0o020000
 _CREATES = 0o100 | 0o20000000  # O_CREAT, __O_TMPFILE
+_SOCK_DGRAM, _KIND_OF_SOCKET = 2, 0xF
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK, _NETLINK_ROUTE = 1, 2, 10, 16, 0
 _TYPES = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX: they type into a terminal."""
 _FLAGS = (0x40086602, 0x40046602, 0x401C5820)
 """FS_IOC_SETFLAGS, the same of 32 bits, and FS_IOC_FSSETXATTR: they change a file that may only be read."""
+_BTRFS = 0x9400
+_SHARING = (0x40049409, 0x4020940D, 0xC0189436)
+"""FICLONE, FICLONERANGE and FIDEDUPERANGE, whose numbers are among those of btrfs."""
 _SET_OWNER = (8, 15)  # F_SETOWN, F_SETOWN_EX: who gets a signal of input
 
 
@@ -149,10 +157,13 @@ def call_filter(kind: Literal["namespaces", "files"], *, has_network: bool, land
     found += _when(_CLONE[at], [_argument(0), (_HAS, 0, 1, _NEW_NAMESPACES), _fails(_EPERM)])
     found += _modes(at)
     found += _commands(_IOCTL[at], _TYPES if kind == "namespaces" else (*_TYPES, *_FLAGS))
+    found += _of_btrfs(at)
     if kind == "namespaces":
         # A name that begins with NUL belongs to the network: where that is the machine's, so are its sockets of such names.
         found += _sockets(_SOCKET[at], (_AF_INET, _AF_INET6) if has_network else (_AF_UNIX, _AF_INET, _AF_INET6))
+        found += _pairs(at) if has_network else []
     else:
+        found += _pairs(at)
         found += _sockets(_SOCKET[at], (_AF_INET, _AF_INET6)) if has_network else _closed(_SOCKET[at], _EACCES)
         found += _others(at) + _mark(at) + _gaps(at, landlock_abi)
     return b"".join(struct.pack("HBBI", *one) for one in (*found, (_RETURN, 0, 0, _ALLOWED)))
@@ -236,6 +247,19 @@ def _sockets(number: int, families: tuple[int, ...]) -> list[_Instruction]:
         body.append((_EQUAL, ends - place - 1, 0, family))
     body += [(_EQUAL, 0, 2, _AF_NETLINK), _argument(2), (_EQUAL, 1, 0, _NETLINK_ROUTE), _fails(_EAFNOSUPPORT)]
     return _when(number, body)
+
+
+def _of_btrfs(at: int) -> list[_Instruction]:
+    """Close what a file system of the kind btrfs does by itself, such as a snapshot of a private folder, but for sharing the content of files."""
+    body = [_argument(1), *((_EQUAL, 5 - place, 0, one) for place, one in enumerate(_SHARING))]
+    body += [(_AND, 0, 0, 0xFF00), (_EQUAL, 0, 1, _BTRFS), _fails(_EPERM)]
+    return _when(_IOCTL[at], body)
+
+
+def _pairs(at: int) -> list[_Instruction]:
+    """Close pairs of sockets for datagrams: each end can send to any socket that has a name."""
+    body = [_argument(1), (_AND, 0, 0, _KIND_OF_SOCKET), (_EQUAL, 0, 1, _SOCK_DGRAM), _fails(_EACCES)]
+    return _when(_SOCKETPAIR[at], body)
 
 
 def _commands(number: int, commands: tuple[int, ...]) -> list[_Instruction]:
@@ -463,6 +487,17 @@ _HAND_OVER = (
 )
 """Writes its first argument into a pipe, which takes no file and no process, and becomes the program behind it. The pipe is that of a
 here-document, which the shell has made; the document itself is read away."""
+_BEGIN = (
+    f"fail() {{ echo '{launcher.MARK}a folder was replaced while the command was being started. Try again.' >&2; exit {FAILED}; }}; "
+    'mark=$1 left=$2; shift 2; list=\'\n\'; while [ "$1" != -- ]; do list="$list$1\n"; shift; done; shift; '
+    'while read -r _ _ _ root at options _; do case "$list" in '
+    '*"\n${options%%,*} $root $at\n"*) left=$((left - 1));; *"\n? ${options%%,*} $root $at\n"*) ;; '
+    '*) case "$at/" in /proc/*|/dev/*) ;; *) case $options in rw*) fail;; esac;; esac;; esac; done < /proc/self/mountinfo; '
+    '[ $left = 0 ] || fail; printf %s "$mark" >&2; exec "$@"'
+)
+"""Compares what is mounted inside with what was to be: the folders are named, and another program may replace one by a link before it is mounted.
+Each mount of the list is there once, and nothing else can be written; a `?` marks one that was there before. Then it writes its first
+argument, by which is known that the command has been started."""
 _RUN_CODE = "import marshal, sys; exec(marshal.loads(bytes.fromhex(sys.argv.pop(1))))"
 """Runs the launcher as the code that we have compiled already."""
 
@@ -479,7 +514,8 @@ def started(
     """
     setter = shutil.which("prlimit", path=os.defpath)
     if plan or setter is None or not os.access(_SHELL, os.X_OK):
-        whole = marshal.dumps({**plan, "limits": dict(limits), "groups": list(groups)}, 2).hex()
+        # Compressed: a plan names each file of a folder in which something is closed, and the system bounds an argument.
+        whole = zlib.compress(marshal.dumps({**plan, "limits": dict(limits), "groups": list(groups)}, 2)).hex()
         if not os.access(sys.executable, os.X_OK):
             return [_SYSTEM_PYTHON, "-I", "-S", _LAUNCHER, whole, *program]
         return [sys.executable, "-I", "-S", "-c", _RUN_CODE, _launcher_code(), whole, *program]
@@ -529,6 +565,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str]
     places: Places
     """What is open to it."""
+    mark: str
+    """What is written to the standard error before the command starts; empty where nobody reads it."""
     plan: dict[str, object] = {}
     """What the launcher has to do beside the limits."""
 
@@ -537,6 +575,7 @@ class _Confined:
     """What both sandboxes share: limits, control groups, the launcher, and what happens to its failures."""
 
     name = ""
+    _keeps_deeper = True
 
     def __init__(self, confinement: Confinement | None) -> None:
         check_kind("confinement", confinement, (Confinement, type(None)), "a Confinement, or None")
@@ -556,7 +595,7 @@ class _Confined:
             if self._led_to[name] != path:
                 raise OSError(f"{name} leads elsewhere now, to {path}: it is open to no command.")
         cwd = None if command.cwd is None else os.path.realpath(command.cwd)
-        return Places.of(self.confinement, parse_needs(command.lifted), cwd)
+        return Places.of(self.confinement, parse_needs(command.lifted), cwd, keeps_deeper=self._keeps_deeper)
 
     @checked
     async def run(self, command: Command) -> ProcessResult:
@@ -572,7 +611,9 @@ class _Confined:
             return await self._run(command, proxy)
 
     async def _run(self, command: Command, proxy: Proxy | None) -> ProcessResult:
-        launch, about = self.launch(command, None if proxy is None else proxy.descriptor), self.confinement
+        mark = f"\x1e{secrets.token_hex(8)}\x1e"
+        launch = self.launch(command, None if proxy is None else proxy.descriptor, mark=mark)
+        about, begun = self.confinement, _Begun(mark, command.on_output)
         before, misleading = launch.places.identities(), launch.places.misleading()
         room = None if about.disk_bytes is None else Room(DiskUse(launch.places.writable, about.disk_bytes))
         with ClosedNames(launch.places.writable, launch.places.closed) as closed, self._groups() as joined:
@@ -584,7 +625,7 @@ class _Confined:
                 env=launch.env,
                 timeout=command.timeout,
                 max_bytes=about.max_output_bytes,
-                on_output=command.on_output,
+                on_output=begun,
                 on_exit=partial(groups.end_all, joined.values()),
                 descriptors=() if proxy is None else (proxy.descriptor,),
             )
@@ -593,7 +634,9 @@ class _Confined:
         if room is not None and room.is_used_up:
             counted["disk"] = "disk_bytes"
             result = msgspec.structs.replace(result, timed_out=False)
-        _raise_for(result.exit_code, result.stderr)
+        if not begun.is_seen:
+            raise OSError(_reason(result.stderr) or f"It ended before the command started ({result.exit_code}).")
+        result = msgspec.structs.replace(result, stderr=result.stderr.replace(mark, "", 1))
         now = launch.places.identities()
         found = refusals(
             result,
@@ -640,11 +683,12 @@ class _Confined:
             return []
         return [one for one in parse_needs(command.lifted) if one.kind == "network"]
 
-    def launch(self, command: Command, channel: int | None = None) -> Launch:
+    def launch(self, command: Command, channel: int | None = None, *, mark: str = "") -> Launch:
         """Return what is started for a command.
 
         Args:
             channel: The number of the open file of a proxy that it reaches its hosts by.
+            mark: What is written to the standard error before the command starts.
         """
         raise NotImplementedError
 
@@ -662,7 +706,8 @@ class _Confined:
                     timeout=10,
                     check=False,
                 )
-            _raise_for(done.returncode, done.stderr)
+            if done.returncode and done.stderr.startswith((*MARKS, "bwrap: ")):
+                return _reason(done.stderr)
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
         return (
@@ -713,29 +758,35 @@ class Bubblewrap(_Confined):
         self._program = program
 
     @checked
-    def launch(self, command: Command, channel: int | None = None) -> Launch:
+    def launch(self, command: Command, channel: int | None = None, *, mark: str = "") -> Launch:
         """Return what is started for a command.
 
         Args:
             channel: The number of the open file of a proxy that it reaches its hosts by.
+            mark: What is written to the standard error before the command starts.
         """
         about, places, has_network = self.confinement, self._places_now(command), self._has_network(command)
         user = ("--uid", str(os.getuid() or 1000), "--gid", str(os.getgid() or 1000))
         found = [self._program, *_NAMESPACES, *user, "--seccomp", str(FILTER)]
         found += [] if has_network else ["--unshare-net"]
-        found += _mounts(places, has_network=has_network, size=about.temporary_bytes)
+        mounts = _mounts(places, has_network=has_network, size=about.temporary_bytes)
+        found += _options(mounts, places)
         found += ["--chdir", _folder(command, places), "--clearenv"]
         for name, value in _environment(command, places, temporary=TEMPORARY[0]).items():
             found += ["--setenv", name, value]
         own = sys.executable if places.hold(sys.executable) else _SYSTEM_PYTHON
         connector = () if channel is None else (own, "-I", "-S", "-c", CONNECTOR, str(channel))
-        program = (*found, "--", *connector, *command.arguments)
+        expected = _expected(mounts)
+        counted = sum(not one.startswith("?") for one in expected)
+        begin = (_SHELL, "-c", _BEGIN, "sh", mark, str(counted), *expected, "--")
+        program = (*found, "--", *begin, *connector, *command.arguments)
         return Launch(
             limits=_limits(about),
             program=with_filter(program, call_filter("namespaces", has_network=has_network)),
             cwd="/",
             env={"PATH": os.defpath},
             places=places,
+            mark=mark,
         )
 
 
@@ -755,6 +806,7 @@ class Landlock(_Confined):
     """
 
     name = "landlock"
+    _keeps_deeper = False  # in a folder that has one of them, nothing new could be made
 
     @staticmethod
     def closed_for_age() -> tuple[str, ...]:
@@ -770,11 +822,12 @@ class Landlock(_Confined):
         self._temporary = ""
 
     @checked
-    def launch(self, command: Command, channel: int | None = None) -> Launch:
+    def launch(self, command: Command, channel: int | None = None, *, mark: str = "") -> Launch:
         """Return what is started for a command.
 
         Args:
             channel: The number of the open file of a proxy. Not used: no single host is lifted here.
+            mark: What is written to the standard error before the command starts.
         """
         about, has_network = self.confinement, self._has_network(command)
         if self._hosts(command):
@@ -787,8 +840,8 @@ class Landlock(_Confined):
         listed.remove("/")  # with it come the names of everything, processes too
         writable, fixed = [temporary], list[str]()
         for folder in places.writable:
-            shown, more = _split(folder, places.covered)
-            taken, split = _split(folder, (*places.kept, *places.covered))
+            shown, more = _split(folder, (*places.covered, *places.private))
+            taken, split = _split(folder, (*places.kept, *places.covered, *places.private))
             readable, listed, writable, fixed = readable + shown, listed + more, writable + taken, fixed + split
         for place in (*places.opened, *(["/etc/resolv.conf"] if has_network else [])):
             shown, more = _split(os.path.realpath(place), places.covered)
@@ -803,12 +856,13 @@ class Landlock(_Confined):
         }
         places = msgspec.structs.replace(places, writable=(*places.writable, temporary), fixed=tuple(fixed))
         return Launch(
-            plan={"landlock": landlock},
+            plan={"landlock": landlock, "mark": mark},
             limits=_limits(about),
             program=command.arguments,
             cwd=_folder(command, places),
             env=_environment(command, places, temporary=temporary),
             places=places,
+            mark=mark,
         )
 
     def _temporary_folder(self) -> str:
@@ -851,8 +905,17 @@ def find_sandbox(confinement: Confinement | None = None) -> Bubblewrap | Landloc
     raise SandboxUnavailable(f"A sandbox is required but unavailable. {' '.join(problems)}")
 
 
-def _mounts(places: Places, *, has_network: bool, size: int) -> list[str]:
-    """Return the options that make the view of the files: all of it read-only, and what is mounted on parts of it, the outer ones first.
+def has_sandbox() -> bool:
+    """Whether a sandbox works on this machine, whatever is in the folder. It takes as long as `find_sandbox`."""
+    for kind in (Bubblewrap, Landlock):
+        with suppress(SandboxUnavailable):
+            if kind(Confinement(protected=())).problem() is None:
+                return True
+    return False
+
+
+def _mounts(places: Places, *, has_network: bool, size: int) -> dict[str, tuple[str, ...]]:
+    """Return what is mounted where, each with its option: all of the files read-only, and what is mounted on parts of that.
 
     Args:
         size: Bytes of each temporary folder.
@@ -869,6 +932,11 @@ def _mounts(places: Places, *, has_network: bool, size: int) -> list[str]:
     mounts |= {"/run": ("--tmpfs",), "/proc": ("--proc",), "/dev": ("--dev",), TEMPORARY[-1]: temporary}
     if has_network and (resolver := os.path.realpath("/etc/resolv.conf")).startswith("/run/"):
         mounts[resolver] = ("--ro-bind-try", resolver)
+    return mounts
+
+
+def _options(mounts: Mapping[str, tuple[str, ...]], places: Places) -> list[str]:
+    """Return the options that make these mounts, the outer ones first."""
     ordered = sorted(mounts, key=lambda one: (one != "/", one.count("/")))
     found = [word for place in ordered for word in (*mounts[place], place)]
     ours = (
@@ -878,6 +946,44 @@ def _mounts(places: Places, *, has_network: bool, size: int) -> list[str]:
         *(one for one in (*places.private, *places.covered) if mounts[one][-1] == "--tmpfs"),
     )
     return [*found, *(word for one in ours for word in ("--remount-ro", one))]
+
+
+_ESCAPED = str.maketrans({" ": r"\040", "\t": r"\011", "\n": r"\012", "\\": r"\134"})
+
+
+def _expected(mounts: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """Return what the kernel will say of these mounts: whether one can be written, what of its file system it shows, and where.
+
+    What is mounted in a writable folder already comes with that, in whatever number; a `?` says so.
+    """
+    there = _mounted()
+    found = []
+    for at, (*_, option, source) in ((at, ("", *words)) for at, words in mounts.items()):
+        is_temporary = source == "--tmpfs"
+        if option == "--ro-bind-try" or lies_in(at, ("/proc", "/dev")):
+            continue
+        flag, root = ("rw" if "--size" in mounts[at] else "ro", "/") if is_temporary else _shown_of(source, there)
+        found.append(f"{'ro' if option == '--ro-bind' else flag} {root.translate(_ESCAPED)} {at.translate(_ESCAPED)}")
+    writable = [one for one, words in mounts.items() if words[0] == "--bind"]
+    inner = (one for one in there if one[0] not in mounts and lies_in(one[0], writable))
+    return [*found, *(f"? {flag} {root.translate(_ESCAPED)} {at.translate(_ESCAPED)}" for at, flag, root in inner)]
+
+
+def _mounted() -> list[tuple[str, str, str]]:
+    """Return where something is mounted, whether it can be written, and what of its file system is."""
+    rows = [line.split() for line in _read("/proc/self/mountinfo").splitlines()]
+    return [(_plain(at), options[:2], _plain(root)) for _, _, _, root, at, options, *_ in rows]
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), text)
+
+
+def _shown_of(path: str, there: Sequence[tuple[str, str, str]]) -> tuple[str, str]:
+    """Return whether a path can be written, and what it is called in its file system."""
+    at, flag, root = max((one for one in reversed(there) if lies_in(path, (one[0],))), key=lambda one: len(one[0]))
+    rest = path[len(at.rstrip("/")) :]
+    return flag, f"{root.rstrip('/')}{rest}" or "/"
 
 
 def _emptied(place: str) -> tuple[str, ...]:
@@ -970,9 +1076,21 @@ def _arguments(launch: Launch, joined: dict[str, str]) -> list[str]:
     return started(launch.plan, launch.program, launch.limits, list(joined.values()))
 
 
-def _raise_for(exit_code: int, stderr: str) -> None:
-    """Raise for a command that was not started, because it could not be confined."""
-    if exit_code in (1, FAILED) and stderr.startswith(MARKS):
-        raise OSError(stderr.removeprefix(MARKS[0]).strip())
-    if exit_code == 1 and stderr.startswith("bwrap: ") and "execvp" not in stderr:
-        raise OSError(stderr.strip())
+def _reason(stderr: str) -> str:
+    """Return why a command was not started."""
+    return stderr.removeprefix(MARKS[0]).strip()
+
+
+class _Begun:
+    """Sees whether the command was started: what it writes itself comes behind the mark."""
+
+    def __init__(self, mark: str, on_output: Callable[[bytes], None] | None) -> None:
+        self._mark = mark.encode()
+        self._on_output = on_output
+        self.is_seen = False
+
+    def __call__(self, piece: bytes) -> None:
+        if not self.is_seen and self._mark in piece:
+            self.is_seen, piece = True, piece.replace(self._mark, b"", 1)
+        if self._on_output is not None and piece:
+            self._on_output(piece)

@@ -67,10 +67,12 @@ SEALED = (
     ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc", ".pam_environment",
     ".gitconfig", ".hgrc", ".emacs", ".emacs.d", ".vim", ".tmux.conf", ".screenrc", ".ssh", ".gnupg", ".forward", ".mailcap", ".rhosts",
     ".config/treadle", ".config/git", ".config/fish", ".config/autostart", ".config/systemd", ".config/environment.d", ".config/nvim",
-    ".config/mise", ".config/mise.toml", ".config/mise.*.toml",
+    ".config/mise", ".config/mise.toml", ".config/mise.*.toml", ".bash_functions", ".bashrc.d", ".oh-my-zsh", ".cargo/env", ".nvm/nvm.sh", ".psqlrc",
+    ".sqliterc", ".config/Code/User", ".config/zed", ".config/tmux", ".config/direnv", ".config/gdb", ".config/i3", ".config/sway", ".config/hypr",
+    ".config/kitty", ".config/plasma-workspace", ".local/share/systemd", ".local/share/dbus-1", ".local/share/applications",
 )  # fmt: skip
 """Names that stay as they are in a sandbox's writable folders, also where they do not exist: what is there makes a program of the person run
-code, though the person does not call the code of the project. The last five lines are for a home that is writable. A `*` in the last part
+code, though the person does not call the code of the project. The last eight lines are for a home that is writable. A `*` in the last part
 of a name stands for anything.
 
 Code is not among them that is run because somebody runs the project (a Makefile, a

@@ -192,6 +192,16 @@ def test_diff_shows_what_differs_from_the_last_commit(person: Person) -> None:
     person.see("- retries = 3", "+ retries = 9")
 
 
+def test_diff_starts_nothing_that_the_folder_brings(person: Person) -> None:
+    filtered = ["config", "filter.x.clean", f"touch {person.folder}/ran; cat"]
+    for words in (["init", "-q"], filtered):
+        subprocess.run(["git", "-C", str(person.folder), *words], check=True)
+    (person.folder / ".gitattributes").write_text("* filter=x\n")
+    person.talk(turn("Never."), say="/diff")
+    person.see("Git may run a program that this folder brings", "Run `git diff` yourself")
+    assert not (person.folder / "ran").exists()
+
+
 @pytest.mark.parametrize("variable", ["WAYLAND_DISPLAY", "SSH_CONNECTION"])
 def test_the_last_answer_is_copied_by_a_program_or_by_the_terminal(person: Person, variable: str) -> None:
     program = person.folder / "bin" / "wl-copy"

@@ -33,6 +33,7 @@ from treadle.cli.terminal.prompts import INIT, REVIEW, filled_in
 from treadle.cli.tool_sources import subagents_of
 from treadle.events import AnyEvent, MessageAdded, RunStarted
 from treadle.ports import Journal
+from treadle.sandboxes.outside import started_instead
 
 __all__ = ["COMMANDS", "carry_out", "must_wait"]
 
@@ -365,6 +366,8 @@ async def _context(chat: Conversation, rest: str) -> None:
 
 async def _diff(chat: Conversation, rest: str) -> None:
     root = chat.settings.root
+    if why := started_instead(str(root), str(root), "git", "."):
+        raise UsageError(f"{why} Run `git diff` yourself if you trust it.")
     # Not what the folder's own configuration would have git run.
     quiet = "-c core.fsmonitor=false -c core.hooksPath=/dev/null --no-pager diff --no-ext-diff --no-textconv --no-color"
     command = ["git", "-C", str(root), *quiet.split(), "HEAD", "--", "."]

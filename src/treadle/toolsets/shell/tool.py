@@ -16,7 +16,7 @@ from treadle.concurrency import Threads
 from treadle.errors import InvalidArguments
 from treadle.fields import checked
 from treadle.sandboxes.confinement import lifted_folder
-from treadle.sandboxes.outside import programs_of_git, started_instead
+from treadle.sandboxes.outside import programs_of_git, started_instead, steps_of
 from treadle.sandboxes.private import private_places
 from treadle.sandboxes.processes import Ends, clean_environment, run_process
 from treadle.shell.border import border_of
@@ -147,7 +147,6 @@ _KEPT_BYTES = 5_000_000
 """Bytes of each output that are kept as an artifact."""
 _LINK_OF_A_PROCESS = re.compile(r"/proc/(?:self|thread-self|\d+)(?:/task/\d+)?/(?:cwd|root|map_files|fd/(?![012]\Z))")
 """A link that leads each process elsewhere. The streams of a program are files that it was given."""
-_MAX_STEPS = 200
 _FOLDER_CHANGERS = frozenset({"cd", "pushd", "popd"})
 _PROGRESS_SECONDS = 0.2
 _MAX_PROGRESS_CHARACTERS = 200
@@ -365,20 +364,7 @@ def _look(root: str, folder: str, path: str) -> Place:
 
 def _by_a_process(path: str) -> str | None:
     """Return the path at which a path goes through a link that each process has for itself; None where it does not."""
-    here, names = "/", [one for one in path.split("/") if one not in ("", ".")]
-    for _ in range(_MAX_STEPS):
-        if not names:
-            return None
-        here, names = os.path.normpath(Path(here, names[0])), names[1:]
-        if _LINK_OF_A_PROCESS.match(here):
-            return "/".join((here, *names))
-        try:
-            target = os.readlink(here)  # noqa: PTH115 - a text, which Path would make plain
-        except OSError:
-            continue
-        here = "/" if target.startswith("/") else os.path.dirname(here)  # noqa: PTH120 - as above
-        names = [*(one for one in target.split("/") if one not in ("", ".")), *names]
-    return path
+    return next(("/".join((here, *rest)) for here, rest, _ in steps_of(path) if _LINK_OF_A_PROCESS.match(here)), None)
 
 
 async def _run(root: Root, processes: Processes | None, arguments: JsonObject, ctx: ToolContext) -> ToolOutput:
