@@ -19,7 +19,7 @@ import pytest
 import program
 import treadle
 from house import PROJECT, module_name, source_files, tree
-from treadle import Agent, Bubblewrap, Guards, Redactor, ScriptedDriver, allow, errors, testing, tool
+from treadle import Agent, Bubblewrap, Guards, Redactor, ScriptedDriver, TenantBudget, allow, errors, testing, tool
 from treadle.budgets import Budget
 from treadle.context import compilers
 from treadle.events import AnyEvent
@@ -218,6 +218,7 @@ CHANGED_OPTIONS: dict[str, Any] = {
     "approver_seconds": 1.0,
     "driver": ScriptedDriver(ScriptedModel([answer("done")])),
     "budget": Budget(max_model_turns=1),
+    "tenant_budgets": [TenantBudget(max_total_cost=1)],
     "profile": "research",
     "compiler": treadle.WholeHistory(),
     "compactor": treadle.Summarize(),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from treadle.budgets import Budget as Budget
     from treadle.budgets import Guards as Guards
     from treadle.budgets import Price as Price
+    from treadle.budgets import TenantBudget as TenantBudget
     from treadle.context.compaction import ClearResults as ClearResults
     from treadle.context.compaction import Summarize as Summarize
     from treadle.context.compaction import Tiers as Tiers
@@ -199,7 +200,7 @@ _NAMES = {
     "agents.registry": "Agents",
     "agents.run": "Run",
     "agents.subagents": "Subagent load_subagents subagent_tool",
-    "budgets": "Budget Guards Price",
+    "budgets": "Budget Guards Price TenantBudget",
     "context.compaction": "ClearResults Summarize Tiers",
     "context.compilers": "CurrentTrace Injected Labelled Redacted Sections WholeHistory Window",
     "context.handoff": "Handoff",

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -21,6 +21,8 @@ __all__ = [
     "Meter",
     "Price",
     "Spent",
+    "TenantBudget",
+    "as_decimal",
     "budget_from",
     "epoch_seconds",
     "plain",
@@ -68,6 +70,38 @@ class Budget(msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unkno
         check_fields("Budget", self)
         check_least("Budget", self, self.__struct_fields__, 0)
         check_least("Budget", self, ("max_parallel_tool_calls", "max_tool_result_chars"), 1)
+
+
+class TenantBudget(
+    msgspec.Struct, Documented, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=NamedOptions
+):
+    """What all runs of a tenant may cost together in a period, over all processes that share a journal.
+
+    Before each model call its estimated cost is reserved, and afterwards what it has cost is counted. A call that does not fit is not made.
+
+    Example:
+        Agent(model, tenant_budgets=[TenantBudget(max_total_cost=50), TenantBudget(max_total_cost=2, per="day", each="user")])
+
+    Raises:
+        ConfigurationError: A field is of the wrong kind, or the cost is negative.
+    """
+
+    max_total_cost: float | Decimal
+    """The cost, in the currency of the models' prices."""
+    per: Literal["day", "month", "ever"] = "month"
+    """The period: a day or a month of UTC, or `ever`."""
+    tenant: str | None = None
+    """Only this tenant; None for each tenant, for itself. The key `tenant` of a session's metadata says whose it is."""
+    each: str = ""
+    """A key of the session's metadata, such as `user` or `api_key`: each of its values has the budget for itself. Empty for the tenant as a whole.
+    Sessions without the key are not bound by it."""
+    reserve: float | Decimal = 0
+    """What each call reserves at least. A call reserves its estimate, and no less than the model's dearest call so far: set it to the most that one
+    call can cost, and not even a first dear call exceeds the budget."""
+
+    def __post_init__(self) -> None:
+        check_fields("TenantBudget", self)
+        check_least("TenantBudget", self, ("max_total_cost", "reserve"), 0)
 
 
 def _amount(text: str) -> Decimal:
@@ -189,15 +223,16 @@ class Price(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=Nam
         written = self.input if self.cache_write is None else self.cache_write
         fresh = max(usage.input_tokens - usage.cached_input_tokens - usage.cache_written_tokens, 0)
         millionths = (
-            fresh * _as_decimal(self.input)
-            + usage.cached_input_tokens * _as_decimal(cached)
-            + usage.cache_written_tokens * _as_decimal(written)
-            + usage.output_tokens * _as_decimal(self.output)
+            fresh * as_decimal(self.input)
+            + usage.cached_input_tokens * as_decimal(cached)
+            + usage.cache_written_tokens * as_decimal(written)
+            + usage.output_tokens * as_decimal(self.output)
         )
         return millionths / 1_000_000
 
 
-def _as_decimal(number: Decimal | float) -> Decimal:
+@explained
+def as_decimal(number: Decimal | float) -> Decimal:
     """Turn 0.1 into the decimal that a person wrote, not into its binary neighbour."""
     return number if isinstance(number, Decimal) else Decimal(repr(number))
 
@@ -342,7 +377,7 @@ class Meter:
         self.budget = budget
         self.limits = {name: limit for name in _TOTALS if (limit := getattr(budget, name)) is not None}
         if budget.max_total_cost is not None:
-            self.limits["max_total_cost"] = _as_decimal(budget.max_total_cost)
+            self.limits["max_total_cost"] = as_decimal(budget.max_total_cost)
         self._ends = tuple(self.limits.get(name, math.inf) for name in _TOTALS)
         self.spent = spent
         self.above = above

@@ -208,6 +208,8 @@ class LimitReached(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """How much of it is used, in the unit of the budget: turns, calls, seconds, tokens, characters, retries or USD."""
     limit: int | float | str
     """The limit, in the same unit."""
+    whose: str = ""
+    """Whose budget it is and for which period, such as `tenant 'K7' in 2026-11`; empty for the run's own."""
 
 
 class Stop(msgspec.Struct, Documented, frozen=True, kw_only=True):

@@ -9,7 +9,21 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Budget, Done, Guards, Hook, Tool, ToolContext, allow, artifact_tool, ask, deny, first_of
+from treadle import (
+    Agent,
+    Budget,
+    Done,
+    Guards,
+    Hook,
+    TenantBudget,
+    Tool,
+    ToolContext,
+    allow,
+    artifact_tool,
+    ask,
+    deny,
+    first_of,
+)
 from treadle.agents.agent import AgentSpec
 from treadle.context.compaction import ClearResults
 from treadle.context.compilers import CurrentTrace
@@ -75,6 +89,7 @@ CHANGES: dict[str, Any] = {
     "approver_seconds": 5.0,
     "driver": ReActDriver(),
     "budget": Budget(max_model_turns=3),
+    "tenant_budgets": [TenantBudget(max_total_cost=3)],
     "profile": "research",
     "compiler": CurrentTrace(),
     "compactor": ClearResults(),

@@ -228,16 +228,16 @@ REQUEST = ModelRequest(messages=(user_message("go"),))
 def two() -> tuple[Reservations, Reservations]:
     """Return the purses of two runs that draw from one budget of 100 tokens of output."""
     top = Meter(Budget(max_output_tokens=100))
-    first, second = (Reservations(Meter(Budget(), above=top), Interrupt(FakeClock())) for _ in range(2))
+    first, second = (Reservations(Meter(Budget(), above=top), Interrupt(FakeClock()), None) for _ in range(2))
     return first, second
 
 
 async def test_what_a_call_has_used_is_used_for_the_run_beside_it_at_once():
     first, second = two()
-    assert await first.take(REQUEST, None) is None
-    first.settle(Usage(output_tokens=100), None)
+    assert await first.take(REQUEST, ScriptedModel([text("")])) is None
+    await first.settle(Usage(output_tokens=100), None)
 
-    reached = await second.take(REQUEST, None)
+    reached = await second.take(REQUEST, ScriptedModel([text("")]))
 
     assert reached is not None
     assert (reached.budget, reached.used, reached.limit) == ("max_output_tokens", 100, 100)
@@ -245,7 +245,7 @@ async def test_what_a_call_has_used_is_used_for_the_run_beside_it_at_once():
 
 async def test_a_call_that_has_used_nothing_gives_all_of_its_reserve_back():
     first, second = two()
-    assert await first.take(REQUEST, None) is None
-    first.settle(None, None)
+    assert await first.take(REQUEST, ScriptedModel([text("")])) is None
+    await first.settle(None, None)
 
-    assert await second.take(REQUEST, None) is None
+    assert await second.take(REQUEST, ScriptedModel([text("")])) is None

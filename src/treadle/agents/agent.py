@@ -33,7 +33,7 @@ from treadle.agents.checks import (
 from treadle.agents.children import carry_out
 from treadle.agents.options import AgentChanges, AgentOptions, Instructions, RunOptions
 from treadle.agents.run import Run
-from treadle.budgets import Budget, Deadline, Guards
+from treadle.budgets import Budget, Deadline, Guards, TenantBudget
 from treadle.concurrency import after_fork, bury
 from treadle.context.compilers import compiler_for
 from treadle.engine.lifecycle import Lifecycle
@@ -329,6 +329,8 @@ class Agent(Generic[Deps_contra, Output_co]):
         driver: How a step is obtained from the model. By default the model's capabilities decide: native tool
             calling, or ReAct for a model that cannot call tools.
         budget: The ten limits of one run.
+        tenant_budgets: What all runs of a tenant, or of each of its users, may cost together in a period. An agent that is called by another is
+            bound by those of its caller.
         profile: The kind of task, for reports, such as `research`.
         compiler: Chooses what the model sees of the stored messages.
         compactor: Shortens what the model sees when it has become too long. Without one, a request that the provider
@@ -401,6 +403,7 @@ class Agent(Generic[Deps_contra, Output_co]):
         approver_seconds: float | None = 600.0,
         driver: Driver | None = None,
         budget: Budget | None = None,
+        tenant_budgets: Sequence[TenantBudget] = (),
         profile: str | None = None,
         compiler: Compiler | None = None,
         compactor: Compactor | None = None,
@@ -451,6 +454,7 @@ class Agent(Generic[Deps_contra, Output_co]):
             sandbox=sandbox,
             driver=driver if driver is not None or isinstance(model, str) else driver_for(model),
             budget=budget or Budget(),
+            tenant_budgets=tuple(tenant_budgets),
             profile=profile,
             compiler=compiler or compiler_for(history),
             compactor=compactor,

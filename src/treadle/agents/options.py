@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, TypeAlias, TypedDict
 
-from treadle.budgets import Budget, Deadline, Guards
+from treadle.budgets import Budget, Deadline, Guards, TenantBudget
 from treadle.engine.rules.failures import FailureText
 from treadle.engine.spec import CancelSiblings, Deps, DoneWhen, InDoubt, Instruction, OnDenial, OnFailure
 from treadle.events import Subscriber
@@ -44,6 +44,7 @@ class AgentOptions(TypedDict, Generic[Deps], total=False):
     approver_seconds: float | None
     driver: Driver | None
     budget: Budget | None
+    tenant_budgets: Sequence[TenantBudget]
     profile: str | None
     compiler: Compiler | None
     compactor: Compactor | None

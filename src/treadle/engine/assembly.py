@@ -30,6 +30,7 @@ from treadle.permissions.denied import denied_files
 from treadle.ports import Model, Moment
 from treadle.sessions.inbox import Inbox
 from treadle.sessions.session import Session
+from treadle.sessions.spending import Purse
 from treadle.state import SessionState
 from treadle.tools import Hiding
 
@@ -72,6 +73,8 @@ class Host:
         """How many agents may still stand below it."""
         self.top: SessionState = session.state if above is None else above.top
         """The state of the session that a person runs: its mode holds for all that carry out its calls."""
+        self.purse: Purse | None = _purse(about, session) if above is None else above.purse
+        """What pays for its model calls besides its own budget."""
         self.meter = meter
         self.interrupt = interrupt
         self.bound: AgentSpec = _covering(about if above is None else above.bind(about))
@@ -119,6 +122,11 @@ class Host:
         )
 
 
+def _purse(about: AgentSpec, session: Session) -> Purse | None:
+    budgets, metadata = about.tenant_budgets, session.state.metadata
+    return Purse(session.journal, session.clock, session.randomness, budgets, metadata) if budgets else None
+
+
 def _covering(about: AgentSpec) -> AgentSpec:
     """Return an agent in whose sandbox no program reads what a rule denies reading."""
     if not isinstance(about.sandbox, Hiding):
@@ -157,7 +165,7 @@ def assemble(host: Host, *, inbox: Inbox, deps: Any) -> Loop:  # Any: the applic
         late=LateCalls(session.abandoned, ledger=session.ledger),
         batch_time=None if about.batch_seconds is None else BatchTime(session.ledger.clock, about.batch_seconds),
     )
-    reservations = Reservations(meter, interrupt)
+    reservations = Reservations(meter, interrupt, host.purse)
     execution, early = _execution(scope, host, reservations, deps)
     driver = about.driver.bind(host.model, offering.current.tools, _Executor(offering))
     requests = Requests(scope, Compacting(scope, reservations))

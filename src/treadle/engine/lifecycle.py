@@ -314,7 +314,9 @@ class Lifecycle:
 
     def _check_price(self) -> None:
         budget = self._own_budget or self._spec.budget
-        is_limited = budget.max_total_cost is not None or (self._above is not None and self._above.meter.has_cost_limit)
+        above = self._above
+        is_limited = budget.max_total_cost is not None or bool(self._spec.tenant_budgets)
+        is_limited = is_limited or (above is not None and (above.meter.has_cost_limit or above.purse is not None))
         if not is_limited or self._model.price is not None:
             return
         problem = f"max_total_cost is set, but the price of {self._model.name} is unknown."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 import msgspec
 from typing_extensions import TypeVar
 
-from treadle.budgets import Budget, Guards, Spent, plain
+from treadle.budgets import Budget, Guards, Spent, TenantBudget, plain
 from treadle.canonical import digest
 from treadle.engine.opening import Opened
 from treadle.engine.rules.failures import FailureText
@@ -108,6 +108,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     driver: Driver | None
     """None as long as the model has not been asked which it needs."""
     budget: Budget
+    tenant_budgets: tuple[TenantBudget, ...] = ()
+    """What bounds the cost of all runs of a tenant together."""
     profile: str | None
     compiler: Compiler
     compactor: Compactor | None

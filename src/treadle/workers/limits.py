@@ -8,21 +8,17 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, Literal
 
 import msgspec
 
-from treadle.errors import ConfigurationError, JournalError, ModelError, SessionExists, SessionHeld, shown
-from treadle.events import SessionChanged
+from treadle.errors import ConfigurationError, JournalError, ModelError, shown
 from treadle.fields import Documented, NamedOptions
-from treadle.journals.store import held_of
 from treadle.ports import Clock, Journal, Lease, Model, ModelEnd, ModelPart, ModelRequest
-from treadle.ports.journals import WORKER
 from treadle.redaction import redacted_logger
-from treadle.sessions.answering import time_of
-from treadle.sessions.maintenance import pass_on
+from treadle.sessions.counting import SharedCounts
 
 __all__ = ["Limit", "LimitReachedNow", "LimitedModel", "Limits", "Subject"]
 
@@ -31,8 +27,6 @@ logger = redacted_logger(__name__)
 _MINUTE = 60.0
 _SLOT_SECONDS = 5.0
 """Requests are counted in spans of so many seconds: the last minute is the spans that touch it."""
-_TURN_SECONDS = 0.05
-"""How soon is asked again who counts now."""
 _LONGEST_WAIT_SECONDS = 5.0
 """How long a request waits at most until the count is looked at again."""
 
@@ -105,12 +99,8 @@ class Limits:
     """The limits of one worker, counted with those of all others in the journal."""
 
     def __init__(self, journal: Journal, limits: Iterable[Limit], clock: Clock) -> None:
-        self._journal = journal
         self._limits = tuple(limits)
-        self._clock = clock
-        self._counts: dict[str, tuple[int, _Counts]] = {}
-        self._made: set[str] = set()
-        self._asking: dict[str, asyncio.Lock] = {}
+        self._shared = SharedCounts(journal, clock, "limit", _Counts)
         self.waiting: Counter[str] = Counter()
         """How many sessions and requests wait here, by reason."""
 
@@ -134,26 +124,10 @@ class Limits:
 
     async def _free_place(self, prefix: str, count: int) -> Lease | None:
         for n in range(count):
-            lease = await self._taken(f"{prefix}{n}")
+            lease = await self._shared.taken(f"{prefix}{n}")
             if lease is not None:
                 return lease
         return None
-
-    async def _taken(self, session_id: str) -> Lease | None:
-        """Take what nobody holds; None where somebody does. What is lost in a stall is not stopped here: its session's lease is."""
-        if session_id not in self._made:
-            made = SessionChanged(
-                session_id=session_id, seq=1, at=self._clock.now(), metadata={"limit": True}, by="worker"
-            )
-            with suppress(SessionExists):
-                await self._journal.adopt(session_id, [made], state=WORKER)
-            self._made.add(session_id)
-        if await held_of(self._journal, [session_id]):
-            return None
-        try:
-            return await self._journal.acquire(session_id, on_lost=pass_on, on_message=pass_on)
-        except SessionHeld:
-            return None
 
     # --- requests and tokens
 
@@ -182,7 +156,7 @@ class Limits:
 
     async def _try(self, limit: Limit, subject: Subject) -> float:
         """Count one request, or return for how many seconds none may begin."""
-        async with self._counting(_id_for(limit, subject)) as (counts, now):
+        async with self._shared.counting(_id_for(limit, subject)) as (counts, now):
             if (seconds := counts.wait(limit, now)) > 0:
                 return seconds
             span = int(now // _SLOT_SECONDS)
@@ -194,7 +168,7 @@ class Limits:
         subject = msgspec.structs.replace(_SUBJECT.get(), model=model)
         for limit in holding:
             if limit.tokens_per_minute is not None and tokens:
-                async with self._counting(_id_for(limit, subject)) as (counts, now):
+                async with self._shared.counting(_id_for(limit, subject)) as (counts, now):
                     span = int(now // _SLOT_SECONDS)
                     counts.tokens[span] = counts.tokens.get(span, 0) + tokens
 
@@ -202,43 +176,9 @@ class Limits:
         """Let all workers that share a limit wait: the provider has said that there are too many requests."""
         subject = msgspec.structs.replace(_SUBJECT.get(), model=model)
         for limit in holding:
-            async with self._counting(_id_for(limit, subject)) as (counts, now):
+            async with self._shared.counting(_id_for(limit, subject)) as (counts, now):
                 counts.until = max(counts.until, now + seconds)
                 logger.warning("Requests under the limit %r wait for %g s: the provider says so.", limit.name, seconds)
-
-    @asynccontextmanager
-    async def _counting(self, session_id: str) -> AsyncIterator[tuple[_Counts, float]]:
-        """Give what all workers have counted, and store what happens to it. One worker at a time."""
-        async with self._asking.setdefault(session_id, asyncio.Lock()):
-            while (lease := await self._taken(session_id)) is None:  # noqa: ASYNC110 - other processes tell nobody
-                await asyncio.sleep(_TURN_SECONDS)
-            try:
-                head, counts = await self._counted(session_id)
-                before = msgspec.json.encode(counts)
-                now = await time_of(self._journal, self._clock)  # all workers share it, where the store has a clock
-                yield counts, now
-                if msgspec.json.encode(counts) != before:
-                    event = SessionChanged(
-                        session_id=session_id,
-                        seq=head + 1,
-                        at=now,
-                        metadata={"limit": msgspec.to_builtins(counts, str_keys=True)},
-                        by="worker",
-                    )
-                    await self._journal.append(session_id, [event], state=WORKER, durable=False)
-                    self._counts[session_id] = (head + 1, counts)
-            finally:
-                await lease.release()
-
-    async def _counted(self, session_id: str) -> tuple[int, _Counts]:
-        head, counts = self._counts.get(session_id, (0, _Counts()))
-        for event in await self._journal.read(session_id, after=head):
-            head = event.seq
-            said = (event.metadata or {}).get("limit") if isinstance(event, SessionChanged) else None
-            if isinstance(said, dict):
-                counts = msgspec.convert(said, _Counts, strict=False)
-        self._counts[session_id] = (head, counts)
-        return head, counts
 
 
 class LimitedModel:

@@ -26,6 +26,7 @@ from treadle.engine.model_calls.reservations import (
     keep_content,
     whole_usage,
 )
+from treadle.engine.rules.endings import used_up
 from treadle.engine.rules.failures import contained, model_wait_seconds, pass_interrupts
 from treadle.engine.scope import RunScope
 from treadle.engine.spec import show_request
@@ -85,8 +86,8 @@ class Aside:
                 attempt += 1
                 if (stop := scope.interrupt.stop) is not None:
                     raise ModelUnavailable(f"The run ends: {stop.message}")
-                if (reached := await self._reservations.take(request, model.price)) is not None:
-                    raise BudgetUsedUp(f"The budget {reached.budget} is used up: {reached.used} of {reached.limit}.")
+                if (reached := await self._reservations.take(request, model)) is not None:
+                    raise BudgetUsedUp(used_up(reached))
                 try:
                     end = await self._received(request, attempt)
                 except ModelError as error:
@@ -133,7 +134,7 @@ class Aside:
             wait = model_wait_seconds(error, attempt, scope.ledger.randomness.random(), scope.interrupt.seconds_left)
         usage = estimate(request, ()) if error.usage is None and isinstance(error, IncompleteStream) else error.usage
         cost = None if usage is None else cost_of(error.price or scope.model.price, usage)
-        self._charge(usage, cost)
+        await self._charge(usage, cost)
         failed = ModelFailed(
             step=self._step,
             act=self.act,
@@ -153,7 +154,7 @@ class Aside:
         parts = tuple(map(encodable_part, end.parts))
         usage = whole_usage(end.usage, request, parts)
         cost = cost_of(end.price or scope.model.price, usage)
-        self._charge(usage, cost)
+        await self._charge(usage, cost)
         message = Message(role="assistant", parts=parts, origin=end.origin or scope.model.name)
         finished = ModelFinished(
             step=self._step,
@@ -170,8 +171,8 @@ class Aside:
         await scope.ledger.record(finished, durable=True)  # it is paid: after a crash it counts too
         return message.text
 
-    def _charge(self, usage: Usage | None, cost: Decimal | None) -> None:
-        self._reservations.settle(usage, format_cost(cost))
+    async def _charge(self, usage: Usage | None, cost: Decimal | None) -> None:
+        await self._reservations.settle(usage, format_cost(cost))
         if usage is not None:
             self.spent = self.spent.plus(usage, format_cost(cost), turns=0, calls=0)
 

@@ -76,7 +76,7 @@ class Proposer:
         need = RequestNeed(step=self._ledger.state.step + 1, closing=closing)
         request = await self._requests.make(self._model, need)
         while request is not None:
-            if (reached := await self._reservations.take(request, self._model.price)) is not None:
+            if (reached := await self._reservations.take(request, self._model)) is not None:
                 return limit_stop(reached)
             await self._ledger.record(self._started(request, need))
             if self._ledger.subscribers:
@@ -95,6 +95,7 @@ class Proposer:
                 error = self._broken_off(response.end)
             if error is None and self._interrupt.stop is None:
                 proposal = self._proposal(response, closing=closing)
+                await self._reservations.settle(proposal.finished.usage, proposal.finished.cost)
                 return await self._looked_at(proposal) if self._hooks.sees_responses else proposal
             following = await self._following(request, need, error, response)
             if not isinstance(following, tuple):
@@ -168,7 +169,6 @@ class Proposer:
         stop = self._stop_after(end)
         if stop is None and calls and not closing:
             stop = self._stop_of_calls(end, finished, tool_choice)
-        self._reservations.settle(finished.usage, finished.cost)
         return Proposal(
             finished=finished,
             calls=calls,
@@ -229,7 +229,7 @@ class Proposer:
         """Keep what had come: words are recorded with a mark, and calls get their results, which say that the run was stopped."""
         stop = self._interrupt.stop
         assert stop is not None
-        self._reservations.settle(finished.usage, finished.cost)
+        await self._reservations.settle(finished.usage, finished.cost)
         if finished.message.calls:
             return Proposal(finished=finished, calls=finished.message.calls, tool_choice="auto")
         mark = f"A note from the runtime: the answer above was interrupted before it was complete. {stop.message}"
@@ -242,7 +242,7 @@ class Proposer:
         """Record the failed attempt and wait. Return why there will be no other, or None to try again."""
         step, attempt = response.step, response.attempt
         usage, cost = response.used(error)
-        self._reservations.settle(usage, format_cost(cost))
+        await self._reservations.settle(usage, format_cost(cost))
         reached = None
         if usage is not None:
             reached = self._meter.look(self._meter.spent().plus(usage, format_cost(cost), turns=0, calls=0)).exhausted

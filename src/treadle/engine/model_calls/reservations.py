@@ -18,9 +18,10 @@ from treadle.engine.interrupts import Gate, Interrupt
 from treadle.engine.rules.bounds import bound
 from treadle.events import ContextCompacted
 from treadle.messages import Message, Part, Result, Text, Thinking, ToolCall, Usage
-from treadle.ports import Journal, ModelRequest, Pricing, RequestNeed
+from treadle.ports import Journal, Model, ModelRequest, Pricing, RequestNeed
 from treadle.redaction import without_known
 from treadle.sessions.ledger import Ledger
+from treadle.sessions.spending import Purse, Receipt
 from treadle.stops import LimitReached
 from treadle.tools import ToolResult
 from treadle.validation.plain import damaged_json, is_damaged, joined
@@ -142,6 +143,8 @@ def _length(parts: Iterable[Part]) -> int:
 
 # --- Reservations: what a model call may use. It reserves its estimate before it begins, and gives back what it did not use.
 
+_PURSE_SECONDS = 0.1
+"""How soon is looked again whether others have returned what they had reserved of a tenant's budget."""
 _USUAL_ANSWER = Text("x" * 1000)
 """What an answer is taken for before one has come: 250 tokens."""
 
@@ -149,20 +152,42 @@ _USUAL_ANSWER = Text("x" * 1000)
 class Reservations:
     """The budget of one run, as its model calls draw from it."""
 
-    def __init__(self, meter: Meter, interrupt: Interrupt) -> None:
+    def __init__(self, meter: Meter, interrupt: Interrupt, purse: Purse | None) -> None:
         self._meter = meter
         self._interrupt = interrupt
+        self._purse = purse
+        self._receipts: list[Receipt] = []
         self._largest_answer = 0
 
-    async def take(self, request: ModelRequest, price: Pricing | None) -> LimitReached | None:
+    async def take(self, request: ModelRequest, model: Model) -> LimitReached | None:
         """Reserve what a request may use, once there is room for it. Return the limit that is reached meanwhile."""
-        meter = self._meter
-        if not meter.is_shared:
+        meter, purse = self._meter, self._purse
+        if not meter.is_shared and purse is None:
             return meter.look(meter.spent()).exhausted
         usage = estimate(request, (_USUAL_ANSWER,))
         if self._largest_answer:
             usage = Usage(input_tokens=usage.input_tokens, output_tokens=self._largest_answer)
-        wanted = Spent().plus(usage, format_cost(cost_of(price, usage)), turns=0, calls=0)
+        cost = cost_of(model.price, usage)
+        if (reached := await self._take_of_run(Spent().plus(usage, format_cost(cost), turns=0, calls=0))) is not None:
+            return reached
+        return None if purse is None else await self._take_of_tenant(purse, model.name, cost or Decimal(0))
+
+    async def _take_of_tenant(self, purse: Purse, model: str, cost: Decimal) -> LimitReached | None:
+        while self._interrupt.stop is None:
+            taken = await purse.reserve(model, cost)
+            if isinstance(taken, LimitReached):
+                self._meter.reserve(None)
+                return taken
+            if taken is not None:
+                self._receipts.append(taken)
+                return None
+            await self._interrupt.sleep(_PURSE_SECONDS)
+        return None
+
+    async def _take_of_run(self, wanted: Spent) -> LimitReached | None:
+        meter = self._meter
+        if not meter.is_shared:
+            return meter.look(meter.spent()).exhausted
         while self._interrupt.stop is None:
             spent = meter.spent()
             if (reached := meter.look(spent).exhausted) is not None:
@@ -175,9 +200,12 @@ class Reservations:
             await self._interrupt.wait_for(gate.opened)
         return None
 
-    def settle(self, usage: Usage | None, cost: str | None) -> None:
+    async def settle(self, usage: Usage | None, cost: str | None) -> None:
         """Keep only what a call has used, until that is recorded; None for a call that has used nothing that is known."""
         meter = self._meter
+        if self._purse is not None and self._receipts:
+            paid = Decimal(0) if usage is None else None if cost is None else Decimal(cost)
+            await self._purse.pay(self._receipts.pop(), paid)
         if usage is not None:
             self._largest_answer = max(self._largest_answer, usage.output_tokens)
         if not meter.is_shared:

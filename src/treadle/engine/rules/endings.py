@@ -28,6 +28,7 @@ __all__ = [
     "not_closed",
     "time_stop",
     "unstarted_calls_stop",
+    "used_up",
     "waiting_stop",
 ]
 
@@ -71,8 +72,14 @@ def limit_stop(reached: LimitReached) -> Stop:
     """Return the end of a run whose budget is used up."""
     is_turns = reached.budget == "max_model_turns"
     reason = StopReason.STEP_LIMIT_REACHED if is_turns else StopReason.BUDGET_EXCEEDED
-    message = f"The budget {reached.budget} is used up: {reached.used} of {reached.limit}."
-    return Stop(reason=reason, message=message, reached=reached)
+    return Stop(reason=reason, message=used_up(reached), reached=reached)
+
+
+def used_up(reached: LimitReached) -> str:
+    """Return the sentence that says which budget is used up."""
+    if reached.whose:
+        return f"The budget of {reached.whose} has no room for another request: {reached.used} of {reached.limit} are used."
+    return f"The budget {reached.budget} is used up: {reached.used} of {reached.limit}."
 
 
 def not_closed(ending: Stop, failed: Stop | None) -> Stop:
