@@ -43,7 +43,7 @@ NOUNS = (
     "ports",
 )
 """The files at the root, and the folders that are one noun each: values that everybody may know. Each is public."""
-EDGES = ("cli", "serve", "otel")
+EDGES = ("cli", "serve", "web", "otel")
 CORE = ("engine", "sessions", "permissions", "context", "hooks")
 """What carries a run out, and knows no provider, no store and no screen."""
 ADAPTERS = ("providers", "journals", "drivers", "sandboxes", "toolsets", "mock")

@@ -33,7 +33,15 @@ from house import (
 
 # --- who may import whom ---------------------------------------------------------------------------------------------
 
-PUBLIC_MODULES = {"treadle", "treadle.ports", "treadle.events", "treadle.otel", "treadle.serve", "treadle.testing"}
+PUBLIC_MODULES = {
+    "treadle",
+    "treadle.ports",
+    "treadle.events",
+    "treadle.otel",
+    "treadle.serve",
+    "treadle.testing",
+    "treadle.web",
+}
 ASKS_THE_WORLD = {"os", "random", "secrets", "socket", "subprocess", "tempfile", "time", "urllib", "uuid"}
 OUTSIDE = {"aiohttp", "http", "opentelemetry", "prompt_toolkit", "psycopg", "pydantic", "rich", "sqlite3", "ssl"}
 SHIPPED_DOUBLES = ("treadle.mock", "treadle.mock.model")

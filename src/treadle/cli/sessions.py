@@ -216,6 +216,8 @@ async def find_approval(journal: Journal, given: str | None) -> tuple[str, str]:
 def person(options: Options) -> str:
     """Return who acts: `--by`, else the login of this machine."""
     if options.by is not None:
+        if options.by.endswith(("(link)", "(token)", "(proxy)")):
+            raise UsageError("--by: a name that ends so was proven on the web page. Leave the part in brackets out.")
         return options.by.encode("utf-8", "replace").decode()
     try:
         return getpass.getuser()

@@ -242,6 +242,8 @@ class ToolSuspended(Event, frozen=True, kw_only=True, tag="tool.suspended"):
     """Requests for consent that it waits for. Each names the session that asked, where the answer belongs."""
     due_at: float | None = None
     """When it is to be started again, in seconds since 1970; None for a call that waits for somebody."""
+    form: JsonObject | None = None
+    """JSON Schema of what it waits for, so that a page can show a form; None where any value may be given."""
 
 
 class ToolInput(Event, frozen=True, kw_only=True, tag="tool.input"):

@@ -251,14 +251,23 @@ class Suspended(Exception):
         approvals: Requests for consent that it waits for, each of the session that asks.
         due_at: When it is worth starting the call again, in seconds since 1970, for whoever resumes what is due
             (`journal.due`); None where somebody has to do something first.
+        form: JSON Schema of the input that it waits for, so that a page can show a form; None where any value may be given.
     """
 
     @checked
-    def __init__(self, waits_for: str, *, approvals: Sequence[Approval] = (), due_at: float | None = None) -> None:
+    def __init__(
+        self,
+        waits_for: str,
+        *,
+        approvals: Sequence[Approval] = (),
+        due_at: float | None = None,
+        form: JsonObject | None = None,
+    ) -> None:
         super().__init__(waits_for)
         self.waits_for = waits_for
         self.approvals = tuple(approvals)
         self.due_at = due_at
+        self.form = form
 
     def event(self, *, call_id: str, tool: str) -> ToolSuspended:
         """Return what the session of the call records."""
@@ -269,4 +278,5 @@ class Suspended(Exception):
             waits_for=self.waits_for,
             asks=tuple(map(request_of, self.approvals)),
             due_at=None if self.due_at is None else epoch_seconds(self.due_at),
+            form=self.form,
         )

@@ -181,4 +181,5 @@ async def _ask(arguments: JsonObject, ctx: ToolContext) -> JsonObject:
     if ctx.inputs:
         return {"answer": ctx.inputs[-1]}
     choices = arguments.get("choices", [])
-    raise Suspended(arguments["question"] + (f" ({', '.join(choices)})" if choices else ""))
+    form = {"type": "string", "examples": choices} if choices else None  # an answer in other words counts too
+    raise Suspended(arguments["question"] + (f" ({', '.join(choices)})" if choices else ""), form=form)

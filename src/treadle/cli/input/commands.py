@@ -63,6 +63,7 @@ __all__ = [
     "ToolsOptions",
     "TrustOptions",
     "WatchOptions",
+    "WebOptions",
     "WorkerOptions",
     "WorkersOptions",
 ]
@@ -350,6 +351,49 @@ class WorkersOptions(Options, frozen=True, kw_only=True):
     group = "worker"
     code = "workers.workers"
     has_ended: Annotated[bool, Flag("--all", "include workers whose process has ended")] = False
+
+
+class WebOptions(Options, frozen=True, kw_only=True):
+    """Open a page in the browser on which sessions can be seen, answered and steered. It is served to this machine only."""
+
+    command = "web"
+    group = "worker"
+    code = "web.web"
+    port: Annotated[int, Flag("--port N", "the port to listen on (default 0: any free port)", read_port)] = 0
+    has_no_browser: Annotated[bool, Flag("--no-browser", "print the link, and open no browser")] = False
+    is_read_only: Annotated[bool, Flag("--read-only", "let nobody answer or change anything")] = False
+    agents: Annotated[
+        tuple[str, ...],
+        Flag(
+            "--agents WHAT",
+            "agents to try on the page, and whose sessions it continues: FILE.py or module:attr, as for `worker`; repeatable",
+        ),
+    ] = ()
+    by: Annotated[
+        str | None, Flag("--by NAME", "name to record for answers of the link's owner (default: your login)")
+    ] = None
+    tokens: Annotated[
+        str | None,
+        Flag("--tokens FILE", "named tokens that let people in (default: web-tokens.json beside the configuration)"),
+    ] = None
+    new_token: Annotated[str | None, Flag("--new-token NAME", "make a token for somebody, print it once, and end")] = (
+        None
+    )
+    role: Annotated[
+        Literal["see", "answer", "operate"],
+        Flag("--role", "of the new token: see, answer what waits, or operate: change sessions too (default: answer)"),
+    ] = "answer"
+    tenants: Annotated[tuple[str, ...], Flag("--tenant NAME", "the new token shows only this tenant; repeatable")] = ()
+    proxy_header: Annotated[
+        str | None,
+        Flag(
+            "--proxy-header NAME",
+            "believe the name that a proxy writes into this header; only if nobody reaches the page without that proxy",
+        ),
+    ] = None
+    hosts: Annotated[
+        tuple[str, ...], Flag("--host NAME", "a host name under which a proxy serves the page; repeatable")
+    ] = ()
 
 
 # --- What is set up here.
@@ -814,7 +858,7 @@ COMMANDS: Mapping[str, type[Options]] = {
         *(GoalOptions, DemoOptions, CancelOptions, ReplayOptions, BudgetsOptions),
         *(ApproveOptions, AnswerOptions, DoubtsOptions, ResolveOptions),
         *(DescribeOptions, ToolsOptions, PermissionsOptions, TrustOptions, CompletionOptions),
-        *(AcpOptions, MockOptions, SubmitOptions, WorkersOptions),
+        *(AcpOptions, MockOptions, SubmitOptions, WorkersOptions, WebOptions),
     )
 }
 """All commands by their names, in the order of the help."""

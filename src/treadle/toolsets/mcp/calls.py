@@ -413,6 +413,8 @@ class _Call:
         """What a person has answered, and no question has used yet."""
         self.question: str | None = None
         """What a person must answer before the call can be made; None where nothing is open."""
+        self.form: JsonObject | None = None
+        """JSON Schema of that answer."""
 
 
 class Calls:
@@ -568,7 +570,8 @@ class Calls:
             elif self._server.ask is not None:
                 given = await self._server.ask(question + problem, schema)
             else:
-                call.question = call.question or question + problem
+                if call.question is None:
+                    call.question, call.form = question + problem, schema or None
                 return types.ElicitResult(action="cancel")
             try:
                 content = answer_for(given, schema)
@@ -592,11 +595,12 @@ class Calls:
         if call.question is None:
             return
         if ended_with is None:
-            raise Suspended(call.question)
+            raise Suspended(call.question, form=call.form)
         said = shortened(visible(ended_with).strip(), _MOST_QUOTED) or "nothing"
         raise Suspended(
             f"{call.question}\nYour answer calls the tool again. The server was told that nobody could answer yet, and ended the first "
-            f"call with: {said}\nIf that says that something was done, do not answer: cancel the run."
+            f"call with: {said}\nIf that says that something was done, do not answer: cancel the run.",
+            form=call.form,
         )
 
 

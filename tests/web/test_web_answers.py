@@ -1,0 +1,183 @@
+"""What waits for a person, and what their answers do, over the page's API."""
+
+import json
+
+from web_site import PAYS, Site, calls, until
+
+from treadle import open_session
+from treadle.events import ApprovalAnswered, ToolInput, ToolResolved
+
+
+async def phase_of(site: Site, session_id: str) -> str:
+    async with open_session(site.journal, id=session_id) as session:
+        return session.state.phase
+
+
+async def has_ended(site: Site, session_id: str) -> bool:
+    return await phase_of(site, session_id) == "completed"
+
+
+async def test_an_allowed_call_runs_and_its_answer_names_who_gave_it_and_how_that_was_proven(site):
+    session_id = await site.run(PAYS, "Pay invoice 7")
+    async with site.browser(name="ada") as ada:
+        (item,) = await ada.inbox()
+        body = {"requests": [{"session": session_id, "id": item["id"]}], "answer": "allow", "reason": "Checked."}
+
+        status, said = await ada.post("/api/v1/approvals", body)
+
+        assert (status, said["results"][0]["by"]) == (200, "ada (link)")
+        assert await ada.inbox() == []
+    await until(has_ended, site=site, session_id=session_id)
+    (answer,) = [one for one in await site.journal.read(session_id) if isinstance(one, ApprovalAnswered)]
+    assert (answer.answer, answer.approved_by, answer.reason) == ("allow", "ada (link)", "Checked.")
+
+
+async def test_the_first_answer_wins_and_the_second_person_is_told_whose_it_was(site):
+    session_id = await site.run(PAYS, "Pay invoice 7", agent="elsewhere")
+    async with site.browser(name="ada") as ada, site.browser(name="bo") as bo:
+        (item,) = await bo.inbox()
+        body = {"requests": [{"session": session_id, "id": item["id"]}]}
+
+        await ada.post("/api/v1/approvals", {**body, "answer": "deny", "reason": "Twice?"})
+        status, said = await bo.post("/api/v1/approvals", {**body, "answer": "allow"})
+
+        assert status == 409
+        assert "ada (link)" in said["error"]
+        page = (await bo.get("/request", session=session_id, id=item["id"]))[1]
+        assert "Denied" in page
+        assert "ada (link)" in page
+
+
+async def test_edited_arguments_are_what_is_called(site):
+    session_id = await site.run(PAYS, "Pay invoice 7")
+    async with site.browser() as ada:
+        (item,) = await ada.inbox()
+        edited = {**item["arguments"], "amount": 12.05}
+
+        await ada.post(
+            "/api/v1/approvals",
+            {"requests": [{"session": session_id, "id": item["id"]}], "answer": "allow", "arguments": edited},
+        )
+        await until(has_ended, site=site, session_id=session_id)
+        shown = (await ada.get(f"/api/v1/sessions/{session_id}"))[1]
+
+    (call,) = [one["call"] for one in shown["entries"] if one["kind"] == "call"]
+    assert "12.05 to DE02" in call["result"]
+
+
+async def test_several_equal_requests_are_answered_at_once_and_each_says_what_came_of_it(site):
+    ids = [await site.run(PAYS, f"Pay {number}", agent="elsewhere") for number in range(3)]
+    async with site.browser() as ada:
+        asked = [{"session": one["session"], "id": one["id"]} for one in await ada.inbox(tool="pay")]
+
+        body = {"requests": [*asked, {"session": ids[0], "id": "a_unknown"}], "answer": "deny"}
+        status, said = await ada.post("/api/v1/approvals", body)
+
+        assert status == 200
+        assert ["error" in one for one in said["results"]] == [False, False, False, True]
+        assert await ada.inbox() == []
+
+
+async def test_a_question_is_shown_with_its_choices_and_its_answer_reaches_the_call(site):
+    turns = [{"calls": [calls("ask_user", question="Which branch?", choices=["main", "next"])]}, {"text": "Fixed."}]
+    session_id = await site.run(turns, "Fix the build")
+    async with site.browser() as ada:
+        (item,) = await ada.inbox(kind="question")
+        assert item["form"]["examples"] == ["main", "next"]
+
+        status, _ = await ada.post("/api/v1/questions", {"session": session_id, "id": item["id"], "value": "next"})
+        again, _ = await ada.post("/api/v1/questions", {"session": session_id, "id": item["id"], "value": "main"})
+
+        assert (status, again) == (200, 409)
+        assert await ada.inbox() == []
+    await until(has_ended, site=site, session_id=session_id)
+    (given,) = [one for one in await site.journal.read(session_id) if isinstance(one, ToolInput)]
+    assert (given.value, given.by) == ("next", "ada (link)")
+
+
+async def test_a_call_in_doubt_is_resolved_with_its_result(site, in_doubt):
+    async with site.browser() as ada:
+        (item,) = await ada.inbox(kind="doubt")
+        assert item["key"]
+
+        body = {
+            "session": in_doubt,
+            "id": item["id"],
+            "outcome": "done",
+            "value": {"receipt": 7},
+            "reason": "In the books.",
+        }
+        status, said = await ada.post("/api/v1/doubts", body)
+
+        assert (status, said["outcome"]) == (200, "done")
+        assert await ada.inbox() == []
+    (resolved,) = [one for one in await site.journal.read(in_doubt) if isinstance(one, ToolResolved)]
+    assert (resolved.outcome, resolved.value, resolved.by) == ("done", {"receipt": 7}, "ada (link)")
+
+
+async def test_what_waits_is_filtered_by_tenant_agent_tool_and_kind_and_comes_in_pages(site):
+    for number in range(4):
+        await site.run(PAYS, f"Pay {number}", tenant=f"t{number % 2}", agent="elsewhere")
+    async with site.browser() as ada:
+        assert len(await ada.inbox(tenant="t1")) == 2
+        assert len(await ada.inbox(agent="elsewhere", tool="pay")) == 4
+        assert await ada.inbox(kind="doubt") == []
+        assert await ada.inbox(age="100000") == []
+        pages = [(await ada.get("/api/v1/inbox", size="3", page=page))[1] for page in ("1", "2")]
+
+    assert [len(page["items"]) for page in pages] == [3, 1]
+    assert pages[0]["items"][0]["since"] <= pages[0]["items"][1]["since"]
+
+
+async def test_sessions_are_changed_one_by_one_and_by_filter_with_a_preview(site):
+    ids = [await site.run(PAYS, f"Pay {number}", tenant="acme", agent="elsewhere") for number in range(3)]
+    other = await site.run(PAYS, "Pay another", tenant="globex", agent="elsewhere")
+    async with site.browser() as ada:
+        where = {"tenant": "acme", "state": "paused"}
+        _, preview = await ada.post("/api/v1/sessions", {"act": "cancel", "where": where, "dry_run": True})
+        assert set(preview["sessions"]) == set(ids)
+        assert preview["consequence"].startswith("The run ends as cancelled")
+        assert len(await ada.inbox()) == 4
+
+        _, said = await ada.post("/api/v1/sessions", {"act": "cancel", "where": where, "limit": 2})
+        assert len(said["results"]) == 2
+        assert len(await ada.inbox()) == 2
+
+        for act, more in (
+            ("suspend", {"reason": "Look."}),
+            ("activate", {}),
+            ("steer", {"text": "Wait."}),
+            ("delete", {}),
+        ):
+            status, said = await ada.post("/api/v1/sessions", {"act": act, "ids": [other], **more})
+            assert status == 200, (act, said)
+        assert await phase_of(site, other) == "deleted"
+
+
+async def test_a_session_is_forked_and_exported_without_its_secrets(site):
+    secret = "sk-" + "a1B2" * 12
+    session_id = await site.run([{"text": f"The key is {secret}."}], "Say it")
+    async with site.browser() as ada:
+        _, said = await ada.post("/api/v1/sessions", {"act": "fork", "ids": [session_id]})
+        fork = said["results"][0]["session"]
+        hidden, exact = [(await ada.get("/api/v1/export", session=session_id, exact=one))[1] for one in ("0", "1")]
+        shown = json.dumps((await ada.get(f"/api/v1/sessions/{session_id}"))[1])
+        events = json.dumps((await ada.get("/api/v1/events", session=session_id))[1])
+
+    assert await phase_of(site, fork) == "completed"
+    assert secret in exact
+    assert all(secret not in one for one in (hidden, shown, events))
+
+
+async def test_costs_are_summed_by_model_agent_and_tenant_with_a_table_for_spreadsheets(site):
+    for tenant in ("acme", "acme", "=1+1"):
+        await site.run([{"text": "Done."}], "Do it", tenant=tenant)
+    async with site.browser() as ada:
+        _, found = await ada.get("/api/v1/costs", by="tenant")
+        _, table = await ada.get("/api/v1/costs", by="tenant", format="csv")
+        assert (await ada.get("/api/v1/costs", by="nothing"))[0] == 422
+        assert (await ada.get("/costs", by="agent"))[0] == 200
+
+    assert {group["name"]: group["requests"] for group in found["groups"]} == {"acme": 2, "=1+1": 1}
+    assert found["total"]["requests"] == 3
+    assert "'=1+1" in table
