@@ -101,6 +101,40 @@ async def test_a_body_of_many_megabytes_is_sent_whole():
     assert server.requests[0].body == body
 
 
+async def test_a_connection_whose_server_answered_before_it_had_read_the_request_is_not_used_again():
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer("no", status=413))
+        await writer.drain()
+
+    connections: list[asyncio.StreamWriter] = []
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0, limit=2**10) as listener:
+        client = HttpClient()
+        place = endpoint(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/v1")
+        for _ in range(2):  # more than what lies in the buffers of two sockets
+            got = await client.send(place, b"x" * 30_000_000)
+            assert (got.status, await got.read_rest()) == (413, b"no")
+            got.close()
+        await client.close()
+        for writer in connections:
+            writer.close()
+
+    assert len(connections) == 2
+
+
+async def test_a_header_of_one_request_cannot_begin_another():
+    client = HttpClient()
+    async with serving(answer("x")) as server:
+        with pytest.raises(ConfigurationError, match="X-Token"):
+            await client.send(endpoint(server.url), b"{}", headers={"X-Token": "a\r\nX-Other: b"})
+        got = await client.send(endpoint(server.url, headers={"Content-Length": "7"}), b"{}", headers={"X-Token": "a"})
+        assert await got.read_rest() == b"x"
+        await client.close()
+
+    assert [(sent.headers["x-token"], sent.headers["content-length"]) for sent in server.requests] == [("a", "2")]
+
+
 LOOPS = """
 import asyncio, sys, threading
 from treadle.providers.http.endpoint import Endpoint, Timeouts
@@ -163,10 +197,11 @@ from treadle.providers.http.client import shared_client
 
 async def main():
     place = Endpoint(sys.argv[1], "x", headers={"Authorization": "Bearer sk-secret"}, timeouts=Timeouts())
-    try:
-        print((await (await shared_client.send(place, b"{}")).read_rest()).decode())
-    except TreadleError as exc:
-        print(f"{type(exc).__name__}: {exc} {exc.__cause__!r}")
+    for _ in sys.argv[1:]:  # once for each time that its address is given
+        try:
+            print((await (await shared_client.send(place, b"{}")).read_rest()).decode())
+        except TreadleError as exc:
+            print(f"{type(exc).__name__}: {exc} {exc.__cause__!r}")
 
 asyncio.run(main())
 """
@@ -244,6 +279,16 @@ async def test_certificates_that_the_environment_names_in_vain_are_named_where_t
     assert output.startswith("ModelRejected: TLS with https://127.0.0.1")
     assert said.removesuffix(" None") in output
     assert ("SSL_CERT_FILE" in output) is (" None" not in said and name != "SSL_CERT_DIR")
+
+
+async def test_a_proxy_learns_its_password_with_each_request_over_one_connection():
+    async with serving(answer("a"), answer("b")) as proxy:
+        address = proxy.url.removesuffix("/v1").replace("http://", "http://me:secret@")
+        output, _ = await run_python(ASK, *["http://model.invalid/v1"] * 2, **through(address, "HTTP"))
+
+    assert (output, proxy.connections) == ("a\nb", 1)
+    assert [sent.headers["proxy-authorization"] for sent in proxy.requests] == ["Basic bWU6c2VjcmV0"] * 2
+    assert {sent.line for sent in proxy.requests} == {"POST http://model.invalid/v1/x HTTP/1.1"}
 
 
 async def test_a_proxy_that_nobody_runs_may_be_tried_again():

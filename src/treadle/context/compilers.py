@@ -18,7 +18,7 @@ from treadle.canonical import digest
 from treadle.errors import ConfigurationError, shown
 from treadle.fields import checked, explained
 from treadle.messages import Media, Message, Part, Result, Text, user_message
-from treadle.ports import Compiler, HasFacts, Model, ModelRequest, RequestNeed, RequestView, SessionView, input_of
+from treadle.ports import Compiler, Model, ModelFacts, ModelRequest, RequestNeed, RequestView, SessionView, input_of
 from treadle.tools import Tool
 
 __all__ = [
@@ -469,7 +469,8 @@ class Accepted:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.inputs = model.facts.inputs if isinstance(model, HasFacts) else None
+        facts: ModelFacts | None = getattr(model, "facts", None)  # `isinstance` of a Protocol is slow
+        self.inputs = None if facts is None else facts.inputs
         """What it is known to accept; None where nobody knows."""
         self._whole: tuple[
             Message, ...

@@ -129,7 +129,7 @@ def _purse(about: AgentSpec, session: Session) -> Purse | None:
 
 def _covering(about: AgentSpec) -> AgentSpec:
     """Return an agent in whose sandbox no program reads what a rule denies reading."""
-    if not isinstance(about.sandbox, Hiding):
+    if about.sandbox is None or not isinstance(about.sandbox, Hiding):  # `isinstance` of a Protocol is slow
         return about
     denied = denied_files((about.policy, *about.policies_above))
     return msgspec.structs.replace(about, sandbox=about.sandbox.hiding(denied)) if denied else about

@@ -35,6 +35,7 @@ __all__ = [
     "EncodedMessages",
     "MessageBlocks",
     "ObjectEnd",
+    "OwnArguments",
     "ThinkingTags",
     "ThoughtText",
     "ToolSets",
@@ -943,6 +944,10 @@ class _ToolSet(msgspec.Struct, frozen=True, kw_only=True):
     """Our names of those that had to be renamed for the wire."""
 
 
+OwnArguments: TypeAlias = Callable[[str, str], str]
+"""Returns the arguments of a call, which it gets by our name of its tool, as the tool's own schema wants them."""
+
+
 class ToolSets:
     """Tools as bytes, each tuple of them written once.
 
@@ -974,7 +979,14 @@ class ToolSets:
         """Return our names of those tools that had to be renamed for the wire."""
         return self.of(tools).own_names if tools else {}
 
-    def nullable(self, tools: tuple[ToolSpec, ...]) -> Mapping[str, JsonObject]:
+    def own_arguments(self, tools: tuple[ToolSpec, ...], name: str, arguments: str) -> str:
+        """Return a call's arguments as our own schema of its tool wants them: without nulls that the strict form has for absent properties."""
+        if "null" not in arguments:
+            return arguments
+        schema = self._nullable_of(tools).get(name)
+        return arguments if schema is None else without_absent(arguments, schema)
+
+    def _nullable_of(self, tools: tuple[ToolSpec, ...]) -> Mapping[str, JsonObject]:
         """Return the schemas of those tools whose optional properties can be null in the strict form, by the tools' names."""
         if self._nullable[0] is not tools:
             schemas = {spec.name: object_schema(spec.parameters) for spec in tools}

@@ -3,7 +3,7 @@
 import asyncio
 import zlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from treadle.errors import (
     IncompleteStream,
@@ -14,12 +14,14 @@ from treadle.errors import (
 from treadle.providers.http.endpoint import Endpoint, Timeouts
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse
+    from aiohttp import StreamReader
+    from aiohttp.connector import Connection
 
 __all__ = [
     "ACCEPTED",
     "PIECE_BYTES",
     "Answer",
+    "Exchange",
     "in_words",
     "no_first_byte",
     "unpacker_for",
@@ -164,15 +166,26 @@ _DRAIN_SECONDS = 0.25
 _LARGE_BYTES = 1024 * 1024
 
 
+class Exchange(NamedTuple):
+    """A request that was sent, and the head of its answer."""
+
+    connection: "Connection"
+    status: int
+    headers: Mapping[str, str]
+    content: "StreamReader"
+    """Where the body comes."""
+
+
 class Answer:
     """The answer to one request: its head, and its body as it comes. Close it when done."""
 
-    def __init__(self, response: "ClientResponse", endpoint: Endpoint, *, sent_at: float, max_bytes: int) -> None:
+    def __init__(self, exchange: "Exchange", endpoint: Endpoint, *, sent_at: float, max_bytes: int) -> None:
         timeouts = endpoint.timeouts
-        self.status = response.status
-        self.headers: Mapping[str, str] = response.headers
+        self.status = exchange.status
+        self.headers = exchange.headers
         self.endpoint = endpoint
-        self._response = response
+        self._connection: Connection | None = exchange.connection
+        self._content = exchange.content
         self._loop = asyncio.get_running_loop()
         self._ends_at = sent_at + timeouts.total_seconds
         self._first_byte_at: float | None = sent_at + timeouts.first_byte_seconds
@@ -180,12 +193,17 @@ class Answer:
         self._bytes_left = max_bytes
         self._max_bytes = max_bytes
         self._turn_began = self._loop.time()
-        self._unpacker = unpacker_for(response.headers.get("Content-Encoding", ""), shown=endpoint.shown)
+        try:
+            self._unpacker = unpacker_for(self.headers.get("Content-Encoding", ""), shown=endpoint.shown)
+        except ModelResponseInvalid:
+            self.close()
+            raise
+        self._content.on_eof(self._keep_connection)
 
     @property
     def content_type(self) -> str:
         """What the server calls the body, such as `text/event-stream`; nothing where it does not say."""
-        return self._response.content_type if "Content-Type" in self.headers else ""
+        return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
     async def read(self, *, pause_seconds: float | None = None) -> bytes:
         """Return the next piece of the body, decompressed: at most `PIECE_BYTES`; nothing at its end.
@@ -210,7 +228,7 @@ class Answer:
     @property
     def _is_at_end(self) -> bool:
         """Whether nothing is left to read, as is known of most answers with their first bytes."""
-        return self._unpacker is None and self._response.content.at_eof()
+        return self._unpacker is None and self._content.at_eof()
 
     async def read_rest(self, *, max_bytes: int | None = None) -> bytes:
         """Return the whole of the body that is left.
@@ -255,7 +273,20 @@ class Answer:
 
     def close(self) -> None:
         """Let go of the connection: kept when the body was read to its end, else closed."""
-        self._response.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _keep_connection(self) -> None:
+        """The body has come. A server that answers before it has read the request may never read on: that connection is closed."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        transport = connection.transport
+        if transport is not None and transport.get_write_buffer_size():
+            connection.close()
+        else:
+            connection.release()
 
     async def _read_unpacked(self, unpacker: _Unpacker) -> bytes:
         while not (piece := unpacker.take()):
@@ -267,7 +298,7 @@ class Answer:
         return piece
 
     async def _read_raw(self) -> bytes:
-        content = self._response.content
+        content = self._content
         try:
             piece = content.read_nowait(PIECE_BYTES)
             if not piece and not content.at_eof():
@@ -286,7 +317,7 @@ class Answer:
         timer = asyncio.timeout_at(min(silence_ends_at, self._ends_at))
         try:
             async with timer:
-                piece = await self._response.content.read(PIECE_BYTES)
+                piece = await self._content.read(PIECE_BYTES)
         except TimeoutError as exc:
             if not timer.expired():
                 raise

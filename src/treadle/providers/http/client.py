@@ -1,4 +1,4 @@
-"""HTTP: one client for each event loop, closed with it, and the proxies of the environment. Knows no dialect and no model."""
+"""HTTP: the connections of each event loop, closed with it, and the proxies of the environment. Knows no dialect and no model."""
 
 import asyncio
 import atexit
@@ -6,7 +6,7 @@ import contextlib
 import re
 import sys
 from asyncio import AbstractEventLoop
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from importlib import import_module
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -21,7 +21,7 @@ from treadle.providers.http.answer import Answer, no_first_byte
 from treadle.providers.http.endpoint import Endpoint, Timeouts
 
 if TYPE_CHECKING:
-    from aiohttp import ClientSession
+    from treadle.providers.http.wire import Connections
 
 __all__ = [
     "Answer",
@@ -43,17 +43,17 @@ _WIRE = "treadle.providers.http.wire"
 
 
 class _Held(NamedTuple):
-    session: "ClientSession"
+    connections: "Connections"
     holder: AsyncGenerator[None]
-    """Suspended in its `try`: the event loop closes it when it shuts down, and so the session with it."""
+    """Suspended in its `try`: the event loop closes it when it shuts down, and so the connections with it."""
 
 
 class HttpClient:
-    """Sends requests, over one `aiohttp.ClientSession` for each running event loop, closed with its loop.
+    """Sends requests over the kept connections of the running event loop, which are closed with it.
 
-    Connections are kept and not limited in number: each run has one model call at a time, and a hidden queue would look like a
+    Connections are not limited in number: each run has one model call at a time, and a hidden queue would look like a
     slow server. Proxies come from the environment, read once for each host; `.netrc` is never read, since its passwords belong
-    to people, and its lookup costs a thread for each request.
+    to people.
     """
 
     def __init__(self) -> None:
@@ -88,51 +88,52 @@ class HttpClient:
             ModelRejected: TLS or a proxy forbids it.
             ModelResponseInvalid: The answer is not HTTP.
         """
-        if (
-            _WIRE not in sys.modules
-        ):  # it loads aiohttp: too long for the event loop, and of no use before the first request
-            await asyncio.to_thread(import_module, _WIRE)
-        from treadle.providers.http import wire  # noqa: PLC0415 - as above
-
-        session = await self._session(wire.new_session)
+        loop = asyncio.get_running_loop()
+        connections = (self._held.get(loop) or await self._open()).connections
         timeouts = endpoint.timeouts
-        sent_at = asyncio.get_running_loop().time()
+        sent_at = loop.time()
         timer = asyncio.timeout(min(timeouts.first_byte_seconds, timeouts.total_seconds))
         try:
             async with timer:
-                response = await wire.request(session, endpoint, body, headers, self._proxy(endpoint))
-        except wire.FAILURES as exc:
+                exchange = await connections.exchange(endpoint, body, headers, self._proxy)
+        except connections.FAILURES as exc:
             if timer.expired():
                 raise ModelUnavailable(no_first_byte(endpoint.shown, timeouts)) from exc
-            wire.raise_unreachable(endpoint, exc)
-        return Answer(response, endpoint, sent_at=sent_at, max_bytes=max_bytes)
+            connections.raise_unreachable(endpoint, exc)
+        return Answer(exchange, endpoint, sent_at=sent_at, max_bytes=max_bytes)
 
     async def close(self) -> None:
-        """Close the session of the running event loop. The next request makes a new one."""
+        """Close the connections of the running event loop. The next request opens new ones."""
         held = self._held.get(asyncio.get_running_loop())
         if held is not None:
             await _close(held)
 
-    async def _session(self, new_session: "Callable[[], ClientSession]") -> "ClientSession":
+    async def _open(self) -> _Held:
         loop = asyncio.get_running_loop()
-        held = self._held.get(loop)
-        if held is None:
-            session = new_session()
-            holder = self._hold(loop, session)
-            # Known before the first await, so that two first requests share one session.
-            self._held[loop] = held = _Held(session, holder)
-            await anext(holder)
-            self._watch_exit()
-            await self._forget_closed_loops()
-        return held.session
+        if (
+            _WIRE not in sys.modules
+        ):  # it loads aiohttp: too long for the event loop, and of no use before the first request
+            await asyncio.to_thread(import_module, _WIRE)
+        from treadle.providers.http.wire import Connections  # noqa: PLC0415 - as above
 
-    async def _hold(self, loop: AbstractEventLoop, session: "ClientSession") -> AsyncGenerator[None]:
-        """Close the session when this generator is closed: `asyncio.run` closes what is suspended when its loop ends."""
+        if (held := self._held.get(loop)) is not None:  # another first request has come before this one
+            return held
+        connections = Connections()
+        holder = self._hold(loop, connections)
+        # Known before the next await, so that two first requests share them.
+        self._held[loop] = held = _Held(connections, holder)
+        await anext(holder)
+        self._watch_exit()
+        await self._forget_closed_loops()
+        return held
+
+    async def _hold(self, loop: AbstractEventLoop, connections: "Connections") -> AsyncGenerator[None]:
+        """Close the connections when this generator is closed: `asyncio.run` closes what is suspended when its loop ends."""
         try:
             yield
         finally:
             self._held.pop(loop, None)
-            await session.close()
+            await connections.close()
 
     def _watch_exit(self) -> None:
         """Close at exit what is still open then: a loop in a daemon thread is never shut down."""
@@ -148,11 +149,11 @@ class HttpClient:
                     closing.result(timeout=1)
 
     async def _forget_closed_loops(self) -> None:
-        """Drop the sessions of loops that were closed without shutting down their generators."""
+        """Drop the connections of loops that were closed without shutting down their generators."""
         for loop in [loop for loop in list(self._held) if loop.is_closed()]:
             held = self._held.pop(loop, None)
             if held is not None:
-                await held.session.close()
+                await held.connections.close()
 
     def _proxy(self, endpoint: Endpoint) -> URL | None:
         place = (endpoint.url.scheme, f"{endpoint.url.host_subcomponent}:{endpoint.url.port}")

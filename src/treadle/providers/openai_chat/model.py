@@ -132,8 +132,8 @@ class OpenAIChat(DialectModel):
 
     def _response(self, request: ModelRequest) -> Response:
         tools, requests = request.tools, self._requests
-        schemas = requests.tools.nullable(tools) if requests.is_strict else {}
-        return ChatResponse(requests.tools.own_names(tools), schemas=schemas)
+        own_arguments = partial(requests.tools.own_arguments, tools) if requests.is_strict else None
+        return ChatResponse(requests.tools.own_names(tools), own_arguments=own_arguments)
 
     def _ask(self, request: ModelRequest) -> Awaitable[Answer]:
         if self._requests.demands(request):

@@ -20,6 +20,7 @@ from treadle.providers.http.reading import AnswerError, Response, without_ending
 from treadle.providers.payload import (
     CountNames,
     ObjectEnd,
+    OwnArguments,
     arguments_text,
     call_arguments,
     count,
@@ -29,7 +30,6 @@ from treadle.providers.payload import (
     name_or_nothing,
     text_or_nothing,
     usage_of,
-    without_absent,
 )
 from treadle.tools import JsonObject
 
@@ -108,12 +108,12 @@ class _CallSlot:
         self.pieces.add(text)
         self.end.feed(text)
 
-    def call(self, names: Mapping[str, str], schemas: Mapping[str, Mapping[str, Any]]) -> ToolCall:
+    def call(self, names: Mapping[str, str], own_arguments: OwnArguments | None) -> ToolCall:
         """Return the call as our own schema wants it: by our name, without nulls that stand for absent properties."""
         name = names.get(self.name, self.name)
         arguments = call_arguments(self.pieces)
-        if name in schemas:
-            arguments = without_absent(arguments, schemas[name])
+        if own_arguments is not None:
+            arguments = own_arguments(name, arguments)
         return ToolCall(id=self.given_id, name=name, arguments=arguments, signature=self.signature)
 
 
@@ -404,14 +404,14 @@ class ChatResponse(Response):
 
     Args:
         names: Our names of tools that were renamed for the wire.
-        schemas: The schemas of those tools whose optional properties may come back as null, by our names.
+        own_arguments: Returns the arguments of a call, which it gets by our name, as the tool's own schema wants them.
     """
 
     terminal = "a finish reason or [DONE]"
 
-    def __init__(self, names: Mapping[str, str], *, schemas: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    def __init__(self, names: Mapping[str, str], *, own_arguments: OwnArguments | None = None) -> None:
         self._names = names
-        self._schemas = schemas or {}
+        self._own_arguments = own_arguments
         self._text = Pieces()
         self._thinking = Pieces()
         self._details: _ReasoningDetails | None = None
@@ -458,7 +458,7 @@ class ChatResponse(Response):
         if self._text:
             parts.append(Text("".join(self._text)))
         slots = self._calls.in_order()
-        calls = [slot.call(self._names, self._schemas) for slot in slots]
+        calls = [slot.call(self._names, self._own_arguments) for slot in slots]
         pairs = zip(slots, calls, strict=True)
         cut = [call.id for slot, call in pairs if not slot.end.is_closed] if finish is Finish.LENGTH else ()
         return ModelEnd(
@@ -556,7 +556,7 @@ class ChatResponse(Response):
             parts.append(TextDelta(said))
 
     def _ready(self) -> list[ModelPart]:
-        return [CallReady(slot.call(self._names, self._schemas)) for slot in self._calls.ready()]
+        return [CallReady(slot.call(self._names, self._own_arguments)) for slot in self._calls.ready()]
 
 
 def _has_blank_finish(chunk: _Chunk) -> bool:

@@ -102,7 +102,7 @@ class OpenAIResponses(DialectModel):
         return ResponsesResponse(
             self._requests.tools.own_names(request.tools),
             after=after,
-            schemas=self._requests.tools.nullable(request.tools),
+            own_arguments=partial(self._requests.tools.own_arguments, request.tools),
         )
 
     async def _ask(self, request: ModelRequest) -> Answer:

@@ -30,12 +30,12 @@ from treadle.providers.openai_responses.request import (
 from treadle.providers.payload import (
     CountNames,
     ObjectEnd,
+    OwnArguments,
     count,
     decode,
     may_have_lost,
     text_or_nothing,
     usage_of,
-    without_absent,
 )
 
 __all__ = ["NOTHING", "ResponsesResponse", "Slots"]
@@ -387,7 +387,7 @@ class ResponsesResponse(Response):
     Args:
         names: Our names of tools that were renamed for the wire.
         after: How many messages the request had, where the server keeps the response; else None.
-        schemas: Of the tools, by our names, for whose absent properties the model writes null.
+        own_arguments: Returns the arguments of a call, which it gets by our name, as the tool's own schema wants them.
     """
 
     terminal = "response.completed, response.incomplete or response.failed"
@@ -397,9 +397,9 @@ class ResponsesResponse(Response):
         names: Mapping[str, str],
         *,
         after: int | None = None,
-        schemas: Mapping[str, Mapping[str, Any]] | None = None,
+        own_arguments: OwnArguments | None = None,
     ) -> None:
-        self._schemas = schemas or {}
+        self._own_arguments = own_arguments
         self._names = names
         self._after = after
         self._slots = Slots()
@@ -470,9 +470,9 @@ class ResponsesResponse(Response):
         return [self._own(part) for part in parts_of(item, self._names, slot.number)]
 
     def _own(self, part: Part) -> Part:
-        if not isinstance(part, ToolCall) or part.name not in self._schemas:
+        if not isinstance(part, ToolCall) or self._own_arguments is None:
             return part
-        return msgspec.structs.replace(part, arguments=without_absent(part.arguments, self._schemas[part.name]))
+        return msgspec.structs.replace(part, arguments=self._own_arguments(part.name, part.arguments))
 
     def _take(self, kind: str, event: _Event, parts: list[ModelPart]) -> None:
         match kind:
