@@ -523,7 +523,7 @@ class Meter:
         for meter, total in self._tree(spent):
             for name, used in _counts(total):
                 if used is not None and (limit := meter.limits.get(name)) is not None:
-                    rest = max(_as_decimal(limit) - _as_decimal(used), Decimal(0))
+                    rest = max(as_decimal(limit) - as_decimal(used), Decimal(0))
                     unit = _UNITS.get(name, int)
                     found[name] = min(found.get(name, unit(rest)), unit(rest))
         return found
