@@ -2,6 +2,7 @@
 
 import asyncio
 import subprocess
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,13 @@ import pytest
 from tests.workers.test_worker_limits import told
 from tests.workers.test_workers import until, working
 
-from treadle import ConfigurationError, Limit, result, submit
+from treadle import ConfigurationError, Limit, open_journal, result, submit
 from treadle.cli.commands.workers import _limit  # the reader of one flag, without a process for each value
 from treadle.cli.exits import UsageError
 from treadle.mock import MockProvider, Turn
+from treadle.testing import call
+
+RAW = Path(__file__).parents[1] / "toolsets/mcp_raw_server.py"
 
 pytestmark = pytest.mark.row("W13")
 
@@ -90,6 +94,27 @@ async def test_a_limit_of_the_command_line_holds(treadle: Any, tmp_path: Path) -
         finally:
             worker.kill()
             worker.wait()
+
+
+async def test_a_worker_starts_an_mcp_server_once_for_all_tasks_but_those_of_tenants(
+    treadle: Any, tmp_path: Path
+) -> None:
+    address, calls = str(tmp_path / "agent.db"), Turn(calls=(call("mcp__raw__echo", text="x"),))
+    treadle("mcp", "add", "raw", "--", sys.executable, "-S", "-E", str(RAW), str(tmp_path), "", code=0)
+    async with MockProvider([calls, "done"] * 3) as provider, open_journal(address) as journal:
+        words = [*at(tmp_path), "-C", str(tmp_path), *treadle.served(provider), "--tools", "mcp"]
+        worker = treadle.start(
+            "worker", *words, "--allow", "mcp__raw__echo", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        for tenant in ("", "", "acme"):
+            end = await result(journal, await submit(journal, "default", "Echo it", tenant=tenant))
+            assert end.text == "done"
+        worker.terminate()
+        assert await asyncio.to_thread(worker.wait, 60) == 0
+    assert provider.requests[1].body["messages"][-1]["content"].count("x") >= 1
+    log = (tmp_path / "log").read_text().splitlines()
+    assert [line.split()[0] for line in log].count("started") == 2
+    assert log[-1] == "end of input"
 
 
 async def test_a_task_for_an_agent_that_no_worker_has_is_stored_and_reported(treadle: Any, tmp_path: Path) -> None:

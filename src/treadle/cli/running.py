@@ -8,8 +8,8 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache, partial
@@ -28,10 +28,12 @@ from treadle import (
     Handoff,
     Labelled,
     Landlock,
+    McpTools,
     Run,
     RunResult,
     SandboxUnavailable,
     Session,
+    Shared,
     StopReason,
     Tiers,
     Tool,
@@ -50,7 +52,7 @@ from treadle import (
 )
 from treadle.cli.exits import EXIT_NOT_STORED, UsageError, exit_code
 from treadle.cli.guidance import guidance_of, skill_tools, surroundings_of
-from treadle.cli.input.keys import key_for
+from treadle.cli.input.keys import use_stored_keys
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import absolute, same_journal, same_world
 from treadle.cli.input.rules import rule_sets
@@ -73,7 +75,7 @@ from treadle.events import (
     RunResumed,
     RunStarted,
 )
-from treadle.ports import Driver, Hook, Policy, SessionView, UnmatchedRule
+from treadle.ports import Driver, Hook, OpenToolset, Policy, SessionView, ToolsetContext, UnmatchedRule
 from treadle.sandboxes.runners import has_sandbox
 
 __all__ = [
@@ -83,6 +85,7 @@ __all__ = [
     "idle_rules",
     "interactive_policy",
     "is_confirmed",
+    "kept_open",
     "make_agent",
     "policy_of",
     "resumed_budget",
@@ -456,6 +459,7 @@ def make_agent(
         )
     if settings.config is not None:  # it is protected like the person's own file, by programs started from here too
         os.environ["TREADLE_CONFIG"] = absolute(settings.config)
+    use_stored_keys()
     given = options or Options()
     guidance = guidance_of(settings)
     own = instructions if settings.system is None else instructions_of(settings.system, settings.held)
@@ -469,7 +473,6 @@ def make_agent(
         resolve_model(
             absolute_model(model),
             base_url=settings.base_url,
-            api_key=key_for(model),
             price=settings.price,
             facts=settings.facts,
             options=settings.model_options,
@@ -493,6 +496,34 @@ def make_agent(
     )
     agent.check()
     return agent
+
+
+@asynccontextmanager
+async def kept_open(agent: Agent) -> AsyncGenerator[Agent]:
+    """Keep the MCP servers of an agent open for all that it does, but not for tenants: a server may carry state from one to another.
+
+    Its other toolsets keep something by session: each run opens them.
+    """
+    shared = {id(one): Shared(one) for one in agent.toolsets if isinstance(one, McpTools)}
+    if not shared:
+        yield agent
+        return
+    toolsets = [_SharedByNoTenants(one, shared[id(one)]) if id(one) in shared else one for one in agent.toolsets]
+    holder = Agent("demo", tools=[*shared.values()])  # it never runs
+    async with holder.open(in_background=True):
+        yield agent.replace(tools=[*agent.tools, *toolsets])
+
+
+class _SharedByNoTenants:
+    """A toolset that runs share, except those of a tenant."""
+
+    def __init__(self, own: Toolset, shared: Toolset) -> None:
+        self._own = own
+        self._shared = shared
+        self.name = own.name
+
+    def open(self, ctx: ToolsetContext) -> AbstractAsyncContextManager[OpenToolset]:
+        return (self._own if ctx.session.state.metadata.get("tenant") else self._shared).open(ctx)
 
 
 def _hooks(settings: Settings) -> list[Hook]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from conftest import Person
+from person import Person
 
 
 @pytest.mark.parametrize("answer", ["n", "", "yes please"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conftest import Person, turn
+from person import Person, turn
 from treadle.testing import MockProvider, Turn, call
 
 

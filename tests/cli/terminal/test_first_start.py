@@ -2,7 +2,7 @@
 
 import pytest
 
-from conftest import Person, turn
+from person import Person, turn
 from treadle.testing import MockProvider, text
 
 KEY = "sk-entered-0123456789abcdef"

@@ -2,7 +2,7 @@
 
 import json
 
-from conftest import Person, turn
+from person import Person, turn
 
 SERVER = {"command": "echo listening on 8000; read line; echo bye", "background": True, "lifetime": 60, "keep": True}
 

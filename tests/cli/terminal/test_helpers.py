@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from conftest import Person, turn
+from person import Person, turn
 
 CLERK = """---
 name: clerk

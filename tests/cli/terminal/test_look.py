@@ -1,6 +1,6 @@
 """What stays in its place in a conversation: the checklist and the frame above the input, and the screen while an answer streams."""
 
-from conftest import Person, turn
+from person import Person, turn
 from treadle.testing import MockProvider, Turn
 
 

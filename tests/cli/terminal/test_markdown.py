@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import Person, turn
+from person import Person, turn
 from treadle import Redactor
 from treadle.cli.terminal.board import parts_of
 from treadle.cli.terminal.drawing import Drawing

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Person
+from person import Person
 from treadle.testing import MockProvider, Turn
 
 pytestmark = pytest.mark.row("X06")

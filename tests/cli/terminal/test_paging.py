@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conftest import Person, turn
+from person import Person, turn
 
 PAGER = "sed 's/^/page: /' | head -c 4000"
 

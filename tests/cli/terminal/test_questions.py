@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Person, turn
+from person import Person, turn
 from treadle.testing import MockProvider, Turn, call
 
 pytestmark = pytest.mark.row("X07")

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from conftest import Person, turn
+from person import Person, turn
 from treadle.testing import MockProvider, Turn
 
 SECRET = "sk-proj-" + "abcdefghijklmnopqrst" + "uvwx0123456789"  # in pieces: it is no key

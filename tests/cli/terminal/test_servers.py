@@ -5,7 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
-from conftest import Person, turn
+from person import Person, turn
 from treadle.testing import MockProvider, Turn
 
 RAW = Path(__file__).parents[2] / "toolsets/mcp_raw_server.py"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conftest import Person, turn
+from person import Person, turn
 
 COLOUR = re.compile(r"\x1b\[(?:[0-9;]*;)?(?:3[0-9]|4[0-9]|9[0-7]|10[0-7])(?:;[0-9;]*)?m")
 SIZES = [pytest.param(120, 40, marks=pytest.mark.soak), pytest.param(40, 24, marks=pytest.mark.soak), (20, 5)]

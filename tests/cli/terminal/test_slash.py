@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from conftest import Person, turn
+from person import Person, turn
 from treadle.testing import MockProvider, Turn
 
 pytestmark = pytest.mark.row("X06")

@@ -18,14 +18,14 @@ from typing import Any
 
 import msgspec
 
-from treadle import Agent, McpTools, ScriptedDriver, Shared, Tool, Toolset, serve
+from treadle import ScriptedDriver, Tool, Toolset, serve
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import AcpOptions, McpOptions, MockOptions
 from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.origins import origin_of
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.running import make_agent, resumed_budget
+from treadle.cli.running import kept_open, make_agent, resumed_budget
 from treadle.cli.sessions import opened, person
 from treadle.cli.tool_sources import load_tools
 from treadle.ports import Journal
@@ -144,14 +144,11 @@ async def _serve(
 
 @asynccontextmanager
 async def _lasting(setup: "serve.Setup | None") -> AsyncGenerator["serve.Setup | None"]:
-    """Keep the MCP servers of an agent open as long as it is served. Its other toolsets keep something by session: each run opens them."""
-    if setup is None or not any(isinstance(toolset, McpTools) for toolset in setup.agent.toolsets):
-        yield setup
+    """Keep the MCP servers of an agent open as long as it is served."""
+    if setup is None:
+        yield None
         return
-    toolsets = [Shared(one) if isinstance(one, McpTools) else one for one in setup.agent.toolsets]
-    holder = Agent("demo", tools=[one for one in toolsets if isinstance(one, Shared)])  # it never runs
-    async with holder.open(in_background=True):
-        agent = setup.agent.replace(tools=[*setup.agent.tools, *toolsets])
+    async with kept_open(setup.agent) as agent:
         yield msgspec.structs.replace(setup, agent=agent)
 
 

@@ -6,6 +6,7 @@ import logging
 import re
 import signal
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,13 @@ from treadle.cli.exits import UsageError, exit_code
 from treadle.cli.guidance import check_given, read_task
 from treadle.cli.input.commands import SubmitOptions, WorkerOptions, WorkersOptions
 from treadle.cli.input.config import COUNTS, LIMIT_WORDS
+from treadle.cli.input.keys import use_stored_keys
 from treadle.cli.input.places import same_journal, shown_journal
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.screens import write_answer
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import for_terminal, one_line, one_record, printable
-from treadle.cli.running import make_agent
+from treadle.cli.running import kept_open, make_agent
 from treadle.cli.sessions import opened, person, stranded_in, stranded_line
 from treadle.cli.tool_sources import load_agents
 from treadle.events import TaskSubmitted
@@ -64,9 +66,10 @@ def worker(options: WorkerOptions, terminal: Terminal) -> int:
     settings = settings_of(options)
     _check_shared(settings)
     tenants = options.tenants or None
+    open_servers = AsyncExitStack()
     made = Worker(
         settings.journal,
-        _agents(options, settings),
+        _agents(options, settings, open_servers),
         concurrency=options.concurrency,
         tenants=tenants,
         name=options.name,
@@ -80,10 +83,10 @@ def worker(options: WorkerOptions, terminal: Terminal) -> int:
     _log_to(terminal.say, as_json=is_json, worker=made.name)
     for note in settings.notes:
         (logger.warning if is_json else terminal.say)(f"note: {note}")
-    return asyncio.run(_work(made, settings, logger.info if is_json else terminal.say))
+    return asyncio.run(_work(made, settings, logger.info if is_json else terminal.say, open_servers))
 
 
-async def _work(worker: Worker, settings: Settings, say: Callable[[str], None]) -> int:
+async def _work(worker: Worker, settings: Settings, say: Callable[[str], None], open_servers: AsyncExitStack) -> int:
     """Work until a signal ends it, and say what happens to the worker."""
     loop = asyncio.get_running_loop()
 
@@ -100,17 +103,20 @@ async def _work(worker: Worker, settings: Settings, say: Callable[[str], None]) 
     say(
         f"treadle: worker {worker.name} on {shown_journal(settings.journal)}: {', '.join(worker.agents)}. Ctrl-C stops it."
     )
-    await worker.run()
+    async with open_servers:
+        await worker.run()
     done = 0 if worker.info is None else worker.info.done
     say(f"treadle: worker {worker.name} has ended; {done} runs ended or paused.")
     return 0
 
 
-def _agents(options: WorkerOptions, settings: Settings) -> dict[str, AgentMaker]:
+def _agents(options: WorkerOptions, settings: Settings, open_servers: AsyncExitStack) -> dict[str, AgentMaker]:
+    """Return what makes each agent. The MCP servers of the configuration are open as long as the worker."""
     if options.agents:
+        use_stored_keys()
         return load_agents(options.agents, Path(settings.root))
     agent = make_agent(settings, settings.model)
-    return {_DEFAULT: lambda: agent}
+    return {_DEFAULT: lambda: open_servers.enter_async_context(kept_open(agent))}
 
 
 def _limits(options: WorkerOptions, settings: Settings) -> list[Limit]:

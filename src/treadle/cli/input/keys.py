@@ -4,17 +4,18 @@ A key is never in a project, and never in the configuration.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
+from treadle import Redactor
 from treadle.cli.exits import UsageError
 from treadle.cli.input.places import user_config
 from treadle.cli.input.trust import read_own, write_own
 
-__all__ = ["VENDORS", "KeyVendor", "has_key", "key_for", "save_key"]
+__all__ = ["VENDORS", "KeyVendor", "has_key", "save_key", "use_stored_keys"]
 
 _SERVICE = "treadle"
 """Under this name the keyring has them."""
@@ -70,25 +71,25 @@ VENDORS = (
 )
 
 
-def has_key(vendor: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the key of a vendor is in the environment or stored. Of a vendor that is not offered to newcomers, its usual variable counts."""
-    known = next((one for one in VENDORS if one.name == vendor), None)
-    if known is None:
-        return bool(environment.get(f"{vendor.upper().replace('-', '_')}_API_KEY"))
-    return known.is_set(environment) or key_for(f"{vendor}:", environment) is not None
+def has_key(name: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the environment has the key of a vendor. Of one that is not offered to newcomers, its usual variable counts."""
+    known = next((one for one in VENDORS if one.name == name), None)
+    return bool(environment.get(f"{name.upper()}_API_KEY")) if known is None else known.is_set(environment)
 
 
-def key_for(model: str, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the stored key of a model's vendor; None where the environment has one, or nothing is stored.
+def use_stored_keys(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Give this process the stored keys that its environment lacks, so that each model of it finds its own, those of subagents too.
 
     Raises:
         UsageError: The file of keys can be read by others.
     """
-    name = model.partition(":")[0]
-    vendor = next((one for one in VENDORS if one.name == name.removesuffix("-chat")), None)
-    if vendor is None or vendor.is_set(environment):
-        return None
-    return _in_keyring(vendor.name) or _in_file(environment).get(vendor.name)
+    for name, kept in _in_file(environment).items():
+        vendor = next((one for one in VENDORS if one.name == name), None)
+        if vendor is None or vendor.is_set(environment):
+            continue
+        if key := _in_keyring(name) if kept is None else kept:
+            environment[vendor.variables[0]] = key
+            Redactor.for_environment(environment)  # it is hidden from now on
 
 
 def save_key(vendor: KeyVendor, key: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -97,18 +98,17 @@ def save_key(vendor: KeyVendor, key: str, environment: Mapping[str, str] = os.en
     Raises:
         UsageError: It cannot be stored.
     """
-    if _put_in_keyring(vendor.name, key):
-        return "the system's keyring"
-    path = _place(environment)
-    write_own(path, msgspec.json.encode({**_in_file(environment), vendor.name: key}))
-    return f"{path}, readable by you alone"
+    path, is_in_keyring = _place(environment), _put_in_keyring(vendor.name, key)
+    write_own(path, msgspec.json.encode({**_in_file(environment), vendor.name: None if is_in_keyring else key}))
+    return "the system's keyring" if is_in_keyring else f"{path}, readable by you alone"
 
 
 def _place(environment: Mapping[str, str]) -> Path:
     return user_config(environment).with_name("keys.json")
 
 
-def _in_file(environment: Mapping[str, str]) -> dict[str, str]:
+def _in_file(environment: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the stored keys; None for one that the keyring has."""
     path = _place(environment)
     content = read_own(path)
     if content is None:
@@ -116,7 +116,7 @@ def _in_file(environment: Mapping[str, str]) -> dict[str, str]:
     if path.stat().st_mode & 0o077:
         raise UsageError(f"{path} holds keys and can be read by others. Run: chmod 600 {path}")
     try:
-        return msgspec.json.decode(content, type=dict[str, str])
+        return msgspec.json.decode(content, type=dict[str, str | None])
     except msgspec.MsgspecError as exc:
         raise UsageError(f"{path} is damaged: {exc}. Move it away, and enter your keys again.") from exc
 

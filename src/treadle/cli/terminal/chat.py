@@ -33,6 +33,7 @@ from treadle import (
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import Attached, commands_of, guidance_of, mentioned, message_of, not_attached
 from treadle.cli.input.commands import ChatOptions
+from treadle.cli.input.keys import use_stored_keys
 from treadle.cli.input.places import rules_file
 from treadle.cli.input.rules import save_rule
 from treadle.cli.input.settings import Settings, settings_of
@@ -853,6 +854,7 @@ async def talk(
         return chat
 
     asks_about_folder = session_id is None and is_new_folder(settings)
+    use_stored_keys()
     settings, says = with_only_key(with_answered_mode(settings))
     chat = None if settings.model is None or asks_about_folder else await begun(settings)
     async with face.opened():

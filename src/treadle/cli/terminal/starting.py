@@ -11,7 +11,7 @@ import msgspec
 from treadle import Agent, Budget, TreadleError, local_servers, resolve_model
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import guidance_in
-from treadle.cli.input.keys import VENDORS, KeyVendor, save_key
+from treadle.cli.input.keys import VENDORS, KeyVendor, save_key, use_stored_keys
 from treadle.cli.input.places import shown_address, user_config
 from treadle.cli.input.saving import save_value
 from treadle.cli.input.settings import Settings
@@ -73,6 +73,7 @@ async def chosen_model(face: Face, settings: Settings, environment: Mapping[str,
             continue
         if way.vendor is not None and key:
             face.tell(f"The key is stored in {save_key(way.vendor, key, environment)}.")
+            use_stored_keys()
         path = user_config(environment)
         save_value(path, "model", way.model)
         face.tell(f"{way.model} answers. The choice is kept in {path}; /model changes it for a conversation.")
