@@ -105,6 +105,7 @@ def main() -> None:
         "abstract": listening(socket.AF_UNIX, socket.SOCK_STREAM, f"\0treadle-{os.getpid()}"),
         "abstract_datagrams": listening(socket.AF_UNIX, socket.SOCK_DGRAM, f"\0treadle-datagrams-{os.getpid()}"),
         "socket": listening(socket.AF_UNIX, socket.SOCK_STREAM, str(outside / "socket")),
+        "datagrams": listening(socket.AF_UNIX, socket.SOCK_DGRAM, str(outside / "datagrams")),
     }
     name = terminal()
     victim = subprocess.Popen([PYTHON, "-c", "import time; time.sleep(600)", "canary"], cwd=outside)
@@ -123,6 +124,7 @@ def main() -> None:
     host = {
         "tcp": sockets["tcp"].getsockname()[1], "tcp6": sockets["tcp6"].getsockname()[1], "udp": sockets["udp"].getsockname()[1],
         "abstract": f"treadle-{os.getpid()}", "abstract_datagrams": f"treadle-datagrams-{os.getpid()}", "socket": str(outside / "socket"),
+        "datagrams": str(outside / "datagrams"),
         "victim": victim.pid, "key": KEY, "terminal": name, "shm": shm, "msg": msg, "sem": sem, "queue": queue, "shared": shared.name,
         "outside": str(outside), "writable": str(writable), "readable": str(readable / "file"),
     }  # fmt: skip

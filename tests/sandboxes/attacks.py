@@ -128,11 +128,15 @@ def abstract_datagrams_of_the_host():
 
 
 @attack
-def abstract_datagrams_by_a_pair():
-    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    with one, other:
-        one.sendto(b"canary", "\0" + HOST["abstract_datagrams"])
-        return "sent"
+def datagrams_by_a_pair():
+    for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
+        for address in (HOST["datagrams"], "\0" + HOST["abstract_datagrams"]):
+            try:
+                one, _ = socket.socketpair(socket.AF_UNIX, kind)
+                return one.sendto(b"canary", address) and f"sent to {address!r}"
+            except OSError:
+                continue
+    return None
 
 
 @attack
@@ -690,6 +694,35 @@ def programs_that_become_their_owner():
     if not os.fstat(descriptor).st_mode & 0o6000:
         return None
     return "made a program that runs as its owner"
+
+
+@attack
+def programs_that_become_their_group():
+    for act in (lambda: os.chmod("own", 0o2755), lambda: os.open("grouped", os.O_WRONLY | os.O_CREAT, 0o2755)):
+        try:
+            act()
+        except PermissionError:
+            continue
+        return "made a program that runs as its group"
+    return None
+
+
+@attack
+def snapshots_of_file_systems():
+    here = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+    for number in (0x50009401, 0x5000940E, 0x4008941A, 0x4010BC10):
+        try:
+            fcntl.ioctl(here, number, bytes(4096)[:1000])
+        except PermissionError:
+            continue
+        except OSError as error:
+            return f"the file system was asked: {error}"
+    try:
+        fcntl.ioctl(here, 0x40049409, here)
+    except PermissionError:
+        return "but files cannot be copied"
+    except OSError:
+        return None
 
 
 @attack

@@ -122,15 +122,16 @@ _RLIMIT_RTTIME = 15
 """The limit in which `lineage` marks what a program has started."""
 
 _NEW_NAMESPACES = 0x7E020080  # every CLONE_NEW* flag
-_SET_USER, _DEVICE = 0o4000, 0o020000
+_SET_ID, _DEVICE = 0o6000, 0o020000
 _CREATES = 0o100 | 0o20000000  # O_CREAT, __O_TMPFILE
-_SOCK_DGRAM, _KIND_OF_SOCKET = 2, 0xF
+_PAIRED, _KIND_OF_SOCKET = (1, 5), 0xF
+"""Streams and packets: one of another kind sends to any socket that it names."""
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK, _NETLINK_ROUTE = 1, 2, 10, 16, 0
 _TYPES = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX: they type into a terminal."""
 _FLAGS = (0x40086602, 0x40046602, 0x401C5820)
 """FS_IOC_SETFLAGS, the same of 32 bits, and FS_IOC_FSSETXATTR: they change a file that may only be read."""
-_BTRFS = 0x9400
+_BTRFS, _BCACHEFS = 0x9400, 0xBC00
 _SHARING = (0x40049409, 0x4020940D, 0xC0189436)
 """FICLONE, FICLONERANGE and FIDEDUPERANGE, whose numbers are among those of btrfs."""
 _SET_OWNER = (8, 15)  # F_SETOWN, F_SETOWN_EX: who gets a signal of input
@@ -231,10 +232,10 @@ def _modes(at: int) -> list[_Instruction]:
     """Close modes that let a program run as the owner of its file, and device files."""
     found: list[_Instruction] = []
     for name, (*both, mode) in _MODES.items():
-        bits = _SET_USER | _DEVICE if name.startswith("mknod") else _SET_USER
+        bits = _SET_ID | _DEVICE if name.startswith("mknod") else _SET_ID
         found += _when(both[at], [_argument(mode), (_HAS, 0, 1, bits), _fails(_EPERM)])
     for *both, flags in _OPENS.values():
-        body = [_argument(flags), (_HAS, 0, 3, _CREATES), _argument(flags + 1), (_HAS, 0, 1, _SET_USER), _fails(_EPERM)]
+        body = [_argument(flags), (_HAS, 0, 3, _CREATES), _argument(flags + 1), (_HAS, 0, 1, _SET_ID), _fails(_EPERM)]
         found += _when(both[at], body)
     return found
 
@@ -250,15 +251,21 @@ def _sockets(number: int, families: tuple[int, ...]) -> list[_Instruction]:
 
 
 def _of_btrfs(at: int) -> list[_Instruction]:
-    """Close what a file system of the kind btrfs does by itself, such as a snapshot of a private folder, but for sharing the content of files."""
-    body = [_argument(1), *((_EQUAL, 5 - place, 0, one) for place, one in enumerate(_SHARING))]
-    body += [(_AND, 0, 0, 0xFF00), (_EQUAL, 0, 1, _BTRFS), _fails(_EPERM)]
+    """Close what a file system such as btrfs does by itself, such as a snapshot of a private folder, but for sharing the content of files."""
+    body = [_argument(1), *((_EQUAL, 6 - place, 0, one) for place, one in enumerate(_SHARING))]
+    body += [(_AND, 0, 0, 0xFF00), (_EQUAL, 1, 0, _BTRFS), (_EQUAL, 0, 1, _BCACHEFS), _fails(_EPERM)]
     return _when(_IOCTL[at], body)
 
 
 def _pairs(at: int) -> list[_Instruction]:
     """Close pairs of sockets for datagrams: each end can send to any socket that has a name."""
-    body = [_argument(1), (_AND, 0, 0, _KIND_OF_SOCKET), (_EQUAL, 0, 1, _SOCK_DGRAM), _fails(_EACCES)]
+    body = [
+        _argument(1),
+        (_AND, 0, 0, _KIND_OF_SOCKET),
+        (_EQUAL, 2, 0, _PAIRED[0]),
+        (_EQUAL, 1, 0, _PAIRED[1]),
+        _fails(_EACCES),
+    ]
     return _when(_SOCKETPAIR[at], body)
 
 
