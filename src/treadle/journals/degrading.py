@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 
+from treadle.budgets import Deadline
 from treadle.errors import IntentNotStored, JournalError, SessionConflict
 from treadle.events import ActionDecided, AnyEvent, JournalDegraded, ToolResumed, ToolStarted
 from treadle.fields import checked
@@ -25,6 +26,7 @@ from treadle.ports import (
     Lease,
     SessionFilter,
     SessionInfo,
+    UsageRow,
 )
 from treadle.ports.journals import ALL_SESSIONS
 from treadle.redaction import redacted_logger
@@ -281,6 +283,11 @@ class DegradingJournal:
 
     async def resumable(self, *, now: float | None = None) -> Sequence[str]:
         return await self._journal.resumable(now=now)
+
+    async def usage(
+        self, by: Sequence[str] = ("tenant", "model", "day"), *, since: Deadline | None = None
+    ) -> Sequence[UsageRow]:
+        return await self._journal.usage(by, since=since)
 
     async def approvals(self) -> Sequence[Approval]:
         return await self._journal.approvals()

@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
+from treadle.budgets import Deadline
 from treadle.errors import ConfigurationError, JournalError, check_kind, shown
 from treadle.events import AnyEvent, SessionChanged, SessionStatus
 from treadle.events.codec import artifacts_of
@@ -34,7 +35,8 @@ from treadle.journals.store import (
     sessions_that_ask,
     waiting_approvals,
 )
-from treadle.ports import DueItem, InboxMessage, SessionFilter, SessionInfo
+from treadle.journals.usage import usage_of
+from treadle.ports import DueItem, InboxMessage, SessionFilter, SessionInfo, UsageRow
 from treadle.ports.journals import ALL_SESSIONS
 from treadle.state import Approval
 
@@ -175,6 +177,11 @@ class MemoryJournal:
         """Return the ids of all sessions: their events are at hand."""
         self._check_open()
         return tuple(self._shelves)
+
+    async def usage(
+        self, by: Sequence[str] = ("tenant", "model", "day"), *, since: Deadline | None = None
+    ) -> Sequence[UsageRow]:
+        return await usage_of(self, by, since)
 
     async def approvals(self) -> Sequence[Approval]:
         return await waiting_approvals(self, sessions_that_ask(self._due_rows()))

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from treadle.budgets import Deadline
 from treadle.concurrency import bury, watch
 from treadle.errors import ConfigurationError, JournalError, SessionHeld, TreadleError, check_kind
 from treadle.events import AnyEvent, RunFinished, RunResumed, RunStarted, SessionRewound, TaskSubmitted, TaskWithdrawn
@@ -41,7 +42,18 @@ from treadle.journals.backend import (
     parent_of,
     unknown_row,
 )
-from treadle.ports import DueItem, HasInboxes, HasOverview, InboxMessage, Journal, Lease, SessionFilter, SessionInfo
+from treadle.journals.usage import usage_of
+from treadle.ports import (
+    DueItem,
+    HasInboxes,
+    HasOverview,
+    InboxMessage,
+    Journal,
+    Lease,
+    SessionFilter,
+    SessionInfo,
+    UsageRow,
+)
 from treadle.ports.journals import ALL_SESSIONS, WORKER
 from treadle.redaction import redacted_logger
 from treadle.state import (
@@ -534,6 +546,11 @@ class StoreJournal(Generic[_B]):
         while await self._store.events(session_id, head, lambda stored: stored.session.head) <= head:
             await self._notifications.wait(session_id, LOOK_SECONDS)
             await self._store.settle()
+
+    async def usage(
+        self, by: Sequence[str] = ("tenant", "model", "day"), *, since: Deadline | None = None
+    ) -> Sequence[UsageRow]:
+        return await usage_of(self, by, since)
 
     async def approvals(self) -> Sequence[Approval]:
         rows = await self._due_rows()

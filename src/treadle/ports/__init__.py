@@ -12,6 +12,7 @@ from treadle.ports.journals import (
     Lease,
     SessionFilter,
     SessionInfo,
+    UsageRow,
 )
 from treadle.ports.models import (
     CallReady,
@@ -152,6 +153,7 @@ __all__ = [
     "Toolset",
     "ToolsetContext",
     "UnmatchedRule",
+    "UsageRow",
     "asked_model",
     "facts_of",
     "input_of",

@@ -2,12 +2,15 @@
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
+from decimal import Decimal
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from treadle.budgets import Deadline
 from treadle.events import AnyEvent, JournalDegraded, SessionStatus
 from treadle.fields import Documented, NamedOptions, explained
+from treadle.messages import Usage
 from treadle.state import Approval, InboxMessage
 
 __all__ = [
@@ -22,6 +25,7 @@ __all__ = [
     "Lease",
     "SessionFilter",
     "SessionInfo",
+    "UsageRow",
 ]
 
 
@@ -114,6 +118,21 @@ class DueItem(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Of a task: a number without a unit. Of the tasks of one tenant, the highest is first."""
     tenant: str = ""
     """Of a task; empty for nobody's."""
+
+
+class UsageRow(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """What model calls of one group have used, over all sessions of a journal."""
+
+    group: dict[str, str]
+    """What they have in common, such as {"tenant": "K7", "model": "openai-chat:gpt-5-mini", "day": "2026-11-30"}; a value is empty where it is unknown."""
+    requests: int = 0
+    """Requests that reported what they used, failed ones included."""
+    usage: Usage = Usage()
+    """Their tokens."""
+    cost: Decimal = Decimal(0)
+    """What those with a known price have cost."""
+    unpriced: int = 0
+    """Requests to a model without a known price: their tokens are counted, and their cost is not."""
 
 
 class Lease(Protocol):
@@ -338,6 +357,25 @@ class Journal(Protocol):
 
         Raises:
             JournalError: The store failed.
+        """
+        ...
+
+    async def usage(
+        self, by: Sequence[str] = ("tenant", "model", "day"), *, since: Deadline | None = None
+    ) -> Sequence[UsageRow]:
+        """Return what all sessions have used, in groups, by the values of the groups. Every event since then is read.
+
+        Example:
+            for row in await journal.usage(("tenant",)):
+                print(row.group["tenant"], row.cost)
+
+        Args:
+            by: `model`, `day` or `month` (of UTC), `agent`, `session`, or keys of the sessions' metadata, such as `tenant`.
+            since: A datetime with a time zone, or seconds since 1970; None for all of it.
+
+        Raises:
+            JournalError: The store failed.
+            ConfigurationError: `since` is not an instant.
         """
         ...
 

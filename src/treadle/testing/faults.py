@@ -10,6 +10,7 @@ for n in itertools.count(1):
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Literal
 
+from treadle.budgets import Deadline
 from treadle.errors import ConfigurationError, JournalError, ModelUnavailable, check_kind
 from treadle.events import AnyEvent
 from treadle.fields import checked
@@ -24,6 +25,7 @@ from treadle.ports import (
     Pricing,
     SessionFilter,
     SessionInfo,
+    UsageRow,
 )
 from treadle.ports.journals import ALL_SESSIONS
 from treadle.state import Approval
@@ -124,6 +126,14 @@ class FaultyJournal:
         sessions = await self._journal.sessions(where)
         self._after()
         return sessions
+
+    async def usage(
+        self, by: Sequence[str] = ("tenant", "model", "day"), *, since: Deadline | None = None
+    ) -> Sequence[UsageRow]:
+        self._before()
+        rows = await self._journal.usage(by, since=since)
+        self._after()
+        return rows
 
     async def approvals(self) -> Sequence[Approval]:
         self._before()

@@ -62,6 +62,7 @@ __all__ = [
     "TaskOptions",
     "ToolsOptions",
     "TrustOptions",
+    "UsageOptions",
     "WatchOptions",
     "WebOptions",
     "WorkerOptions",
@@ -672,6 +673,26 @@ class ListOptions(Options, frozen=True, kw_only=True):
     is_unpaged: Annotated[bool, _PAGER] = False
 
 
+class UsageOptions(Options, frozen=True, kw_only=True):
+    """Report the tokens and the cost of all sessions, in groups."""
+
+    command = "usage"
+    group = "sessions"
+    code = "usage.usage"
+    groups: Annotated[
+        str,
+        Flag(
+            "--by WORDS",
+            "groups, separated by commas: model, day, month, agent, session, or keys of metadata (default: tenant,model,day)",
+        ),
+    ] = "tenant,model,day"
+    since: Annotated[
+        float | None,
+        Flag("--since TIME", "only since: 2026-11-30, 2026-11-30T18:00, or an age such as 90m, 12h or 7d", _since),
+    ] = None
+    as_csv: Annotated[bool, Flag("--csv", "write comma-separated values, with a head")] = False
+
+
 class ShowOptions(NamedOptions, frozen=True, kw_only=True):
     """Show the messages and calls of one session."""
 
@@ -858,7 +879,7 @@ COMMANDS: Mapping[str, type[Options]] = {
         *(GoalOptions, DemoOptions, CancelOptions, ReplayOptions, BudgetsOptions),
         *(ApproveOptions, AnswerOptions, DoubtsOptions, ResolveOptions),
         *(DescribeOptions, ToolsOptions, PermissionsOptions, TrustOptions, CompletionOptions),
-        *(AcpOptions, MockOptions, SubmitOptions, WorkersOptions, WebOptions),
+        *(AcpOptions, MockOptions, SubmitOptions, WorkersOptions, WebOptions, UsageOptions),
     )
 }
 """All commands by their names, in the order of the help."""
