@@ -18,6 +18,8 @@ WORKERS ?= 3
 TESTS ?=
 # Options and names for `make bench-rivals`, such as RIVALS="--quick langgraph".
 RIVALS ?=
+# Options and names for `make bench-models`, such as MODELS="--tasks held-out treadle_default".
+MODELS ?=
 # How long `make soak` kills real processes, and how many lives it simulates before.
 SOAK_SECONDS ?= 3600
 LIVES ?= 1000000
@@ -131,6 +133,10 @@ bench-record: $(STAMP)  ## Record new cost limits for the scenarios of tests/ben
 .PHONY: bench-rivals
 bench-rivals: $(STAMP)  ## Measure other libraries beside Treadle; RIVALS="--quick langgraph" for options and names
 	$(BIN)/python benchmarks/rivals.py $(RIVALS)
+
+.PHONY: bench-models
+bench-models: $(STAMP)  ## Measure what a small model gets done in Treadle and in others; MODELS="--tasks all -n 5" for options and names
+	$(BIN)/python benchmarks/models/measure.py $(MODELS)
 
 .PHONY: soak
 soak: $(STAMP)  ## Simulate LIVES lives from seeds, kill real processes for SOAK_SECONDS, kill workers, change 20,000 answers of each new dialect

@@ -67,7 +67,7 @@ def main() -> int:
     if wanted.docs:
         charts.write_docs(json.loads(wanted.out.read_text(encoding="utf-8")))
         return 0
-    left_out = {name: fault for name in wanted.names if (fault := _set_up(name))}
+    left_out = {name: fault for name in wanted.names if (fault := set_up(name))}
     for name, fault in left_out.items():
         print(f"Left out: {RIVALS[name].title}. {fault}", file=sys.stderr)
     results = _results(wanted, [name for name in wanted.names if name not in left_out])
@@ -98,7 +98,7 @@ def _arguments() -> argparse.Namespace:
 # --- environments
 
 
-def _set_up(name: str) -> str:
+def set_up(name: str) -> str:
     """Make the environment of a rival where it is missing or older than its pins; return what went wrong, else ''."""
     pins = HERE / "peers" / f"{name}_peer.txt"
     folder = HERE / "venvs" / f"{name}_peer"
@@ -115,7 +115,7 @@ def _set_up(name: str) -> str:
     return ""
 
 
-def _versions(name: str) -> dict[str, str]:
+def versions(name: str) -> dict[str, str]:
     code = "import json, sys; from importlib.metadata import version; print(json.dumps({p: version(p) for p in sys.argv[1:]}))"
     packages = RIVALS[name].packages if name in RIVALS else ("aiohttp",) if name == FLOOR else ("treadle", "aiohttp")
     command = [python_of(_peer(name)), "-c", code, *packages]
@@ -150,7 +150,7 @@ def _results(wanted: argparse.Namespace, rivals: Sequence[str]) -> dict[str, Any
         "peers": {
             name: {
                 "title": OURS.get(name) or RIVALS[name].title,
-                "versions": _versions(name),
+                "versions": versions(name),
                 "figures": figures.get(name, {}),
                 "failed": failed.get(name, {}),
             }

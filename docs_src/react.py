@@ -14,8 +14,8 @@ async def temperature(town: str) -> float:
 
 
 async def main() -> None:
-    look = {"thought": "I look.", "type": "call_tool", "tool": "temperature", "args": {"town": "Vienna"}}
-    done = {"thought": "Now I know.", "type": "final_answer", "answer": "It is 21.5 degrees in Vienna."}
+    look = {"thought": "I look.", "tool": "temperature", "args": {"town": "Vienna"}}
+    done = {"thought": "Now I know.", "tool": "answer", "args": {"answer": "It is 21.5 degrees in Vienna."}}
     model = ScriptedModel([text(json.dumps(look)), text("Let me think."), text(json.dumps(done))])
     agent = Agent(model, tools=[temperature], driver=ReActDriver())
 

@@ -106,5 +106,5 @@ def test_messages_are_rendered_once_and_never_changed():
 
     assert [id(message) for message in second[:2]] == [id(message) for message in first]
     assert second[2] is task
-    assert first[1].text == 'Action: {"tool": "a", "args": {}}'
+    assert first[1].text == '{"tool": "a", "args": {}}'
     assert spoken.calls

@@ -32,10 +32,11 @@ async def test_nothing_of_tools_is_on_the_wire_and_results_come_back_as_observat
     assert (result.completed, result.text) == (True, "It is 1.")
     first, second = (request.body for request in mock.requests)
     assert not {"tools", "tool_choice", "parallel_tool_calls"} & first.keys()
-    assert all(word in first["messages"][0]["content"] for word in ("thought", "call_tool", "final_answer", "echo"))
+    told = first["messages"][0]["content"]
+    assert all(word in told for word in ('"thought"', '"tool"', '"args"', '{"name":"echo"', '{"name":"answer"'))
     assert second["messages"] == [
         *first["messages"],
-        {"role": "assistant", "content": 'Thought: I look.\nAction: {"tool": "echo", "args": {"x":1}}'},
+        {"role": "assistant", "content": '{"thought": "I look.", "tool": "echo", "args": {"x":1}}'},
         {"role": "user", "content": 'Observation: {"x":1}'},
     ]
 
@@ -87,18 +88,29 @@ async def test_a_conversation_begun_natively_goes_on_under_react_and_back(tmp_pa
         again = ScriptedModel([text("three")])
         await Agent(again, tools=[echo_tool()]).run("third", session=session)
 
-    assert [message.text for message in react.requests[0].messages[1:4]] == [
-        'Thought: Both.\nAction: {"tool": "echo", "args": {"x": 1}}\nAction: {"tool": "echo", "args": {"x": 2}}',
-        'Observation: {"x":1}\nObservation: {"x":2}',
-        "one",
+    assert [message.text for message in react.requests[0].messages[1:6]] == [
+        '{"thought": "Both.", "tool": "echo", "args": {"x": 1}}',
+        'Observation: {"x":1}',
+        '{"tool": "echo", "args": {"x": 2}}',
+        'Observation: {"x":2}',
+        '{"tool": "answer", "args": {"answer":"one"}}',
     ]
     roles = [message.role for message in again.requests[0].messages]
     assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant", "tool", "assistant", "user"]
 
 
 # --- modes and types -------------------------------------------------------------------------------------------------
+CLOSED = {**NUMBER, "additionalProperties": False}
+ANSWER = {
+    "type": "object",
+    "properties": {"answer": {"type": "string"}},
+    "required": ["answer"],
+    "additionalProperties": False,
+}
+
+
 @pytest.mark.row("D08")
-async def test_json_schema_mode_holds_the_provider_to_the_five_fields():
+async def test_json_schema_mode_holds_the_provider_to_the_smallest_decision():
     async with MockProvider([answer("yes")]) as mock:
         driver = ReActDriver(output="json_schema")
         result = await Agent(chat(mock), tools=[echo_tool(parameters=NUMBER)], driver=driver).run("go")
@@ -107,11 +119,77 @@ async def test_json_schema_mode_holds_the_provider_to_the_five_fields():
     output = mock.requests[0].body["response_format"]["json_schema"]
     schema = output["schema"]
     assert output["strict"] is True  # else the vendor does not hold the model to it
-    assert list(schema["properties"]) == ["thought", "type", "tool", "args", "answer"]
-    assert schema["properties"]["type"]["enum"] == ["call_tool", "final_answer"]
-    assert schema["properties"]["tool"]["enum"] == ["echo", None]
-    closed = {**NUMBER, "additionalProperties": False}
-    assert schema["properties"]["args"] == {"anyOf": [closed, {"type": "null"}]}
+    assert list(schema["properties"]) == schema["required"] == ["thought", "tool", "args"]
+    assert schema["properties"]["tool"]["enum"] == ["echo", "answer"]
+    assert schema["properties"]["args"] == {"anyOf": [CLOSED, ANSWER]}
+
+
+@pytest.mark.row("D08")
+@pytest.mark.parametrize(
+    ("choice", "tools"), [("auto", ["add", "echo", "answer"]), ("required", ["add", "echo"]), ("echo", ["echo"])]
+)
+async def test_a_local_server_holds_each_tool_to_its_own_arguments_and_the_model_to_the_choice(choice, tools):
+    decisions = [decision(tool="echo", args={"x": 1}), decision(tool="answer", args={"answer": "yes"})]
+    async with MockProvider(decisions) as mock:
+        model = resolve_model("llamacpp:m", base_url=mock.base_url)
+        offered = [echo_tool("add"), echo_tool(parameters=NUMBER)]
+        driver = ReActDriver(output="json_schema")
+        result = await Agent(model, tools=offered, driver=driver, tool_choice=choice).run("go")
+
+    assert (result.text, [one.name for one in result.tool_calls]) == ("yes", ["echo"])
+    schemas = [request.body["response_format"]["json_schema"]["schema"] for request in mock.requests]
+    first = {step["properties"]["tool"]["const"]: step["properties"]["args"] for step in schemas[0]["anyOf"]}
+    assert list(first) == tools
+    assert first["echo"] == NUMBER
+    assert [step["properties"]["tool"]["const"] for step in schemas[1]["anyOf"]] == ["add", "echo", "answer"]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"type": "call_tool", "tool": "echo", "args": {"x": 1}},
+        {"tool": "echo", "args": {"x": 1}, "answer": None},
+        {"name": "echo", "arguments": {"x": 1}},
+        {"name": "echo", "parameters": {"x": 1}},
+    ],
+)
+@pytest.mark.parametrize(
+    "ending",
+    [
+        {"type": "final_answer", "answer": "It is 1."},
+        {"type": "call_tool", "tool": "answer", "args": {"answer": "It is 1."}},
+        {"tool": "answer", "args": {"answer": "It is 1."}},
+        {"tool": "answer", "args": {"text": "It is 1."}},
+        {"tool": "answer", "args": "It is 1."},
+        {"tool": "answer", "answer": "It is 1."},
+        {"thought": "", "answer": "It is 1."},
+        {"name": "answer", "arguments": {"answer": "It is 1."}},
+    ],
+)
+async def test_what_models_write_for_a_decision_is_read(wanted, ending):
+    model = ScriptedModel([text(json.dumps(wanted)), text(json.dumps(ending))])
+
+    result = await Agent(model, tools=[echo_tool()], driver=ReActDriver(max_retries=0)).run("go")
+
+    assert (result.text, [one.name for one in result.tool_calls]) == ("It is 1.", ["echo"])
+
+
+async def test_a_tool_that_is_called_answer_is_a_tool():
+    model = ScriptedModel([act("answer", x=1), text('{"tool": "final_answer", "args": {"answer": "yes"}}')])
+
+    result = await Agent(model, tools=[echo_tool("answer")], driver=ReActDriver()).run("go")
+
+    assert (result.text, [one.name for one in result.tool_calls]) == ("yes", ["answer"])
+    assert '"name":"final_answer"' in str(model.requests[0].instructions)
+
+
+async def test_a_tool_is_described_without_the_hint_to_call_in_parallel():
+    model = ScriptedModel([answer("end")])
+
+    await Agent(model, tools=[read(Recorder("x"))], driver=ReActDriver()).run("go")
+
+    assert '{"name":"look","description":"' in str(model.requests[0].instructions)
+    assert "parallel" not in str(model.requests[0].instructions)
 
 
 @pytest.mark.row("D08")
@@ -173,7 +251,7 @@ SCHEMA = {"type": "object", "properties": {"why": {"type": "string"}, "tool": {"
 
 @pytest.mark.row("D08")
 @pytest.mark.parametrize(("kind", "read"), [(Move, read_move), (PydanticMove, read_move), (SCHEMA, read_object)])
-async def test_a_decision_type_of_ones_own_replaces_the_five_fields(kind, read):
+async def test_a_decision_type_of_ones_own_replaces_ours(kind, read):
     turns = [{"why": "look", "tool": "echo"}, {"reason": "no `why`"}, {"why": "enough", "done": "yes"}]
     async with MockProvider([json.dumps(turn) for turn in turns]) as mock:
         driver = ReActDriver(output="json_schema", decision=kind, read=read)
@@ -256,7 +334,7 @@ async def test_garbage_fails_the_step_after_its_retries_as_a_decision_that_could
     ("wrong", "told"),
     [
         ({"type": "dance"}, "`type` must be call_tool or final_answer"),
-        ({"thought": "no type"}, "`type` must be call_tool or final_answer"),
+        ({"thought": "no tool"}, 'name a tool, or answer with {"tool": "answer", "args": {"answer": ...}}'),
         ({"type": "call_tool", "tool": "ekko", "args": {"x": 1}}, "There is no tool 'ekko'. The tools are: echo."),
         ({"type": "call_tool", "args": {"x": 1}}, "`tool` is missing"),
         ({"type": "call_tool", "tool": "echo", "args": [1]}, "`args` must be a JSON object"),
@@ -287,14 +365,15 @@ async def test_a_decision_that_cannot_be_accepted_is_told_and_fails_the_step(wro
     assert [event.failure_class for event in events if isinstance(event, ToolFinished)] == ["decision_validation"]
 
 
-async def test_an_answer_that_also_names_a_tool_is_refused():
-    both = text(decision(type="final_answer", tool="echo", args={"x": 1}, answer="Done."))
+@pytest.mark.parametrize("said", [{"type": "final_answer"}, {}])
+async def test_an_answer_that_also_names_a_tool_is_refused(said):
+    both = text(decision(**said, tool="echo", args={"x": 1}, answer="Done."))
     model = ScriptedModel([both, act("echo", x=1), answer("It is 1.")])
 
     result = await Agent(model, tools=[echo_tool()], driver=ReActDriver()).run("go")
 
     assert (result.text, [one.name for one in result.tool_calls]) == ("It is 1.", ["echo"])
-    assert "echo was not called" in model.requests[1].messages[-1].text
+    assert "names the tool echo and has an answer" in model.requests[1].messages[-1].text
 
 
 @pytest.mark.row("D09")
@@ -370,7 +449,7 @@ async def test_a_forced_choice_is_told_in_words_and_held_to(choice):
     result = await agent.run("go")
 
     assert (result.text, [one.name for one in result.tool_calls]) == ("yes", ["echo"])
-    assert "call_tool" in model.requests[0].messages[-1].text
+    assert "in this step" in model.requests[0].messages[-1].text
     assert model.requests[2].messages[-1].text.startswith("Observation:")
 
 
@@ -642,10 +721,7 @@ async def test_a_model_that_corrects_its_answer_without_a_decision_is_told_where
     result = await Agent(model, output=schema, driver=ReActDriver()).run("Count")
 
     assert result.output == {"n": 3}
-    assert (
-        "An answer is the field `answer` of an object whose type is final_answer."
-        in model.requests[2].messages[-1].text
-    )
+    assert 'answer with {"tool": "answer", "args": {"answer": ...}}' in model.requests[2].messages[-1].text
 
 
 # --- ReAct -----------------------------------------------------------------------------------------------------------

@@ -1,20 +1,31 @@
-"""The native driver: the model calls tools in its own dialect. One request a step; it adds nothing of its own.
+"""The native driver: the model calls tools in its own dialect. One request a step; it adds nothing of its own, but for small models.
 
 It takes one thing away: text that only repeats a call's arguments, which some models leak along with the call. And it reads a text that is
 nothing but calls, which a server without a parser leaves there: they are the calls of the response, as if the server had read them.
 """
 
+import re
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import msgspec
 
 from treadle.canonical import encode
+from treadle.drivers.small import reminder, sentence_of
 from treadle.drivers.text_calls import TextCall, calls_in_text, is_quoted, parser_advice
 from treadle.errors import ConfigurationError
 from treadle.fields import checked
-from treadle.messages import Finish, Part, Text, Thinking, ToolCall
-from treadle.ports import CallsInText, Executor, Model, ModelEnd, ModelPart, ModelRequest
+from treadle.messages import Finish, Message, Part, Result, Text, Thinking, ToolCall, user_message
+from treadle.ports import (
+    CallsInText,
+    Executor,
+    Model,
+    ModelEnd,
+    ModelPart,
+    ModelRequest,
+    ToolSpec,
+    facts_of,
+)
 from treadle.redaction import redacted_logger
 from treadle.tools import Tool
 
@@ -24,6 +35,8 @@ logger = redacted_logger(__name__)
 
 _NOT_A_CALL = "Make the call through the tool-calling interface, or answer without one."
 _NOT_WHOLE = "It is not complete, or its JSON is not valid. Write the whole call again."
+_NEXT_STEP = "Make the next call that it needs, or answer in words if all is done."
+_NOW = "Tell the person now, in words, what came of it."
 _QUOTED = "You have read this call in a result or a message. Do not repeat what others wrote: answer in your own words."
 
 
@@ -44,12 +57,15 @@ class BoundNativeDriver:
     """The native driver of one run."""
 
     def __init__(self, model: Model) -> None:
+        facts = facts_of(model)
         self._model = model
         self._has_warned = False
+        self._is_small = bool(facts.small)
+        self._sentences = _Sentences() if facts.has_sentences else None
 
     async def propose(self, request: ModelRequest) -> AsyncGenerator[ModelPart, None]:
         """Yield the model's parts as they come; its last one without leaked arguments."""
-        stream = self._model.stream(request)
+        stream = self._model.stream(request if self._sentences is None else self._asked(request, self._sentences))
         try:
             async for part in stream:
                 yield self._read(part, request) if isinstance(part, ModelEnd) else part
@@ -57,14 +73,29 @@ class BoundNativeDriver:
             if isinstance(stream, AsyncGenerator):
                 await stream.aclose()
 
+    def _asked(self, request: ModelRequest, sentences: "_Sentences") -> ModelRequest:
+        """Return a request of which the model reads errors as sentences, and a small one the task again behind each result."""
+        messages = sentences.of(request.messages)
+        then = _NOW if request.tool_choice == "none" else _NEXT_STEP
+        if said := reminder(messages, then) if self._is_small else "":
+            messages = (*messages, user_message(said))
+        return msgspec.structs.replace(request, messages=messages)
+
     def _read(self, end: ModelEnd, request: ModelRequest) -> ModelEnd:
         """Look for what leaked into the text: the arguments of calls beside it, or calls that the server did not read."""
         if proposed := [part for part in end.parts if isinstance(part, ToolCall)]:
             return end if len(proposed) == len(end.parts) else _without_leak(end, proposed)
         if end.text_calls == "off" or end.finish is Finish.REFUSED:
             return end
+        return self._read_text(end, request)
+
+    def _read_text(self, end: ModelEnd, request: ModelRequest) -> ModelEnd:
         text = "".join(part.text for part in end.parts if isinstance(part, Text))
+        if self._is_small and _is_copied(text):
+            return msgspec.structs.replace(end, parts=())
         found = calls_in_text(text, request.tools, is_cut=end.finish is Finish.LENGTH)
+        if not found and self._is_small and end.text_calls == "run":
+            return _with_unknown(end, text, request)
         if not found or (found[0].is_bare and request.output_schema is not None):  # such an object may be the answer
             return end
         name = end.origin or self._model.name
@@ -76,6 +107,51 @@ class BoundNativeDriver:
             calls = CallsInText(calls=tuple(one.call for one in found), told=told, advice=advice)
             return msgspec.structs.replace(end, calls_in_text=calls)
         return msgspec.structs.replace(_with_calls(end, found), from_text=text, advice=advice if is_first else "")
+
+
+def _is_copied(text: str) -> bool:
+    """Whether a text is what the model was reminded of, which is not an answer."""
+    said = " ".join(text.split())
+    return _NEXT_STEP in said or (len(said) > _FEW_CHARS and said.rstrip(".") in _NEXT_STEP)
+
+
+_FEW_CHARS = 20
+
+
+def _with_unknown(end: ModelEnd, text: str, request: ModelRequest) -> ModelEnd:
+    """Return a text that is nothing but a call of a tool that is not offered as that call, which is then answered as one."""
+    named = _NAMED.search(text)
+    made_up = ToolSpec(name=named[1], description="", parameters={}) if named else None
+    found = calls_in_text(text, [*request.tools, made_up]) if made_up is not None else ()
+    if not found or request.output_schema is not None or _why_not(end, found, request):
+        return end
+    return msgspec.structs.replace(_with_calls(end, found), from_text=text)
+
+
+_NAMED = re.compile(r'^[^"]*"name"\s*:\s*"([\w.-]+)"')
+
+
+class _Sentences:
+    """Messages whose errors are sentences. Each is made once, so that adapters may encode each once too."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[Message, Message]] = {}
+
+    def of(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        before, self._made = self._made, {}
+        for message in messages:
+            self._made[id(message)] = before.get(id(message)) or (message, _in_sentences(message))
+        return tuple(self._made[id(message)][1] for message in messages)
+
+
+def _in_sentences(message: Message) -> Message:
+    if not any(result.is_error for result in message.results):
+        return message
+    parts = [
+        msgspec.structs.replace(part, content=sentence_of(part)) if isinstance(part, Result) else part
+        for part in message.parts
+    ]
+    return msgspec.structs.replace(message, parts=tuple(parts))
 
 
 def _why_not(end: ModelEnd, found: Sequence[TextCall], request: ModelRequest) -> str | None:

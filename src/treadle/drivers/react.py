@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from treadle.drivers.small import reminder, sentence_of
 from treadle.errors import (
     ConfigurationError,
     IncompleteStream,
@@ -30,6 +31,7 @@ from treadle.ports import (
     TextDelta,
     ThinkingDelta,
     ToolSpec,
+    facts_of,
 )
 from treadle.redaction import redacted_logger
 from treadle.tools import JsonObject, Tool
@@ -44,7 +46,7 @@ __all__ = [
     "ReActDecision",
     "ReActDriver",
     "Transcript",
-    "action",
+    "answer_tool",
     "check_decision",
     "note",
     "observed",
@@ -58,7 +60,8 @@ OutputMode: TypeAlias = Literal["json", "json_schema", "text"]
 
 logger = redacted_logger(__name__)
 
-_KINDS = ("call_tool", "final_answer")
+_ANSWER = "answer"
+"""The tool of an answer; another name where a tool has this one."""
 _MAX_CANDIDATES = 50
 _FENCE = re.compile(r"```(?:json)?[ \t]*\n(?P<inside>.*?)```", re.DOTALL | re.IGNORECASE)
 
@@ -73,7 +76,7 @@ class ReActDecision(msgspec.Struct, Documented, frozen=True, kw_only=True):
     thought: str | None = None
     """Why, in the model's words."""
     type: str = ""
-    """`call_tool` or `final_answer`."""
+    """`call_tool` or `final_answer`. A model need not write it: an answer is the tool `answer`."""
     tool: str | None = None
     """Of `call_tool`: the tool's name."""
     args: Any = None  # Any: as the model wrote it; `check_decision` refuses all but an object
@@ -107,7 +110,7 @@ class DecisionForm:
     Args:
         mode: `json`: the answer is one JSON object. `json_schema`: and the provider is held to its schema. `text`: it may
             stand among other words.
-        kind: A decision type of your own; None for the five fields.
+        kind: A decision type of your own; None for thought, tool and args.
         read: Turns a value of that type into a ReActDecision.
     """
 
@@ -122,20 +125,23 @@ class DecisionForm:
         self._own = None if kind is None else Typed(kind, where="decision type")
         self._read = read
 
-    def schema(self, tools: Sequence[ToolSpec], answer: JsonObject | None) -> JsonObject:
-        """Return the JSON Schema of a decision, as the model reads it."""
-        return _decision_schema(tools, answer) if self._own is None else self._own.schema
+    @property
+    def own_schema(self) -> JsonObject | None:
+        """The JSON Schema of the user's own decision type; None for ours."""
+        return None if self._own is None else self._own.schema
 
-    def wire_schema(self, tools: Sequence[ToolSpec], answer: JsonObject | None) -> JsonObject | None:
-        """Return the schema that the provider holds the model to, with the tools' own parameters; None for none."""
+    def wire_schema(self, request: ModelRequest, *, is_tied: bool, is_small: bool) -> JsonObject | None:
+        """Return the schema that the provider holds the model to; None for none.
+
+        Args:
+            is_tied: Whether it takes a choice between whole decisions, so that each tool has its own arguments in it.
+            is_small: Whether the model decides better without writing down why.
+        """
         if self.mode != "json_schema":
             return None
-        schema = self.schema(tools, answer)
-        if self._own is None:
-            schema["properties"]["args"] = {"anyOf": [*_parameters(tools), {"type": "null"}]}
-        return schema
+        return self.own_schema or _decision_schema(request, is_tied=is_tied, has_thought=not is_small)
 
-    def extract(self, text: str) -> ReActDecision:
+    def extract(self, text: str, *, answer_tool: str = _ANSWER) -> ReActDecision:
         """Read the decision in a model's text. Nothing is repaired: a guess might act.
 
         A `read` of the user's own says with a ValueError that a value cannot be used; the model is told, and asked again. Of any other
@@ -147,7 +153,7 @@ class DecisionForm:
         """
         value = _object_in(text, is_in_text=self.mode == "text")
         if self._own is None or self._read is None:
-            return _converted(value)
+            return _converted(value, answer_tool)
         reading = self._own.check(value)
         if reading.violations:
             raise DecisionUnfit("extraction", [reading.message])
@@ -166,34 +172,43 @@ class DecisionForm:
         return found
 
 
-def _decision_schema(tools: Sequence[ToolSpec], answer: JsonObject | None) -> JsonObject:
-    """Return the JSON Schema of the five fields, with the names of the tools and the form of the answer in it."""
-    form: JsonObject = {"type": "string"} if answer is None else dict(answer)
-    definitions: JsonObject = {key: form.pop(key) for key in ("$defs", "definitions") if key in form}
+def answer_tool(tools: Sequence[ToolSpec]) -> str:
+    """Return the name under which an answer is a tool: one that no tool has."""
+    names, name = {spec.name for spec in tools}, _ANSWER
+    while name in names:
+        name = f"final_{name}"
+    return name
+
+
+def _decision_schema(request: ModelRequest, *, is_tied: bool, has_thought: bool) -> JsonObject:
+    """Return the JSON Schema of a decision, with what may be chosen now, and the form of the answer."""
+    choice, answer = request.tool_choice, dict(request.output_schema or {"type": "string"})
+    definitions: JsonObject = {key: answer.pop(key) for key in ("$defs", "definitions") if key in answer}
+    chosen = [spec for spec in request.tools if choice in ("auto", "required", spec.name)]
+    steps = {spec.name: _arguments(spec) for spec in chosen}
+    if choice in ("auto", "none"):
+        steps[answer_tool(request.tools)] = _object({"answer": answer})
+    begin: JsonObject = {"thought": {"type": "string"}} if has_thought else {}
+    if is_tied:
+        decisions = [_object({**begin, "tool": {"const": name}, "args": args}) for name, args in steps.items()]
+        return {"anyOf": decisions, **definitions}
+    forms = list({msgspec.json.encode(args): args for args in steps.values()}.values())
+    return {**_object({**begin, "tool": {"enum": list(steps)}, "args": {"anyOf": forms}}), **definitions}
+
+
+def _object(properties: JsonObject) -> JsonObject:
     return {
         "type": "object",
-        "properties": {
-            "thought": {"type": "string", "description": "Why, in a sentence or two."},
-            "type": {"type": "string", "enum": list(_KINDS)},
-            "tool": {"enum": [*(spec.name for spec in tools), None], "description": "Of call_tool: its name."},
-            "args": {"type": ["object", "null"], "description": "Of call_tool: its arguments."},
-            "answer": {"anyOf": [form, {"type": "null"}], "description": "Of final_answer: the answer."},
-        },
-        "required": ["thought", "type", "tool", "args", "answer"],
+        "properties": properties,
+        "required": list(properties),
         "additionalProperties": False,
-        **definitions,
     }
 
 
-def _parameters(tools: Sequence[ToolSpec]) -> list[JsonObject]:
-    """Return each form of arguments once. Definitions of a tool's own have no place here: its arguments stay free."""
-    forms: list[JsonObject] = []
-    for spec in tools:
-        schema = spec.parameters
-        form: JsonObject = {"type": "object"} if "$defs" in schema or "definitions" in schema else schema
-        if form not in forms:
-            forms.append(form)
-    return forms
+def _arguments(spec: ToolSpec) -> JsonObject:
+    """Return the form of a tool's arguments. Definitions of its own have no place here: its arguments stay free."""
+    schema = spec.parameters
+    return {"type": "object"} if "$defs" in schema or "definitions" in schema else schema
 
 
 def check_decision(decision: ReActDecision, tools: Sequence[ToolSpec], tool_choice: str) -> None:
@@ -208,8 +223,7 @@ def check_decision(decision: ReActDecision, tools: Sequence[ToolSpec], tool_choi
         case "final_answer":
             problems = _problems_of_answer(decision, [spec.name for spec in tools], tool_choice)
         case "":  # a model that was asked to correct its answer writes the answer alone
-            where = "An answer is the field `answer` of an object whose type is final_answer."
-            problems = [f"`type` must be call_tool or final_answer; it is missing. {where}"]
+            problems = [f"`tool` is missing: name a tool, or {_how_to_answer(tools)}."]
         case other:
             problems = [f"`type` must be call_tool or final_answer; got {shown(other)}."]
     if problems:
@@ -218,7 +232,7 @@ def check_decision(decision: ReActDecision, tools: Sequence[ToolSpec], tool_choi
 
 def _problems_of_call(decision: ReActDecision, tools: Sequence[ToolSpec], tool_choice: str) -> list[str]:
     if tool_choice == "none":
-        return ["No more tools may be called: answer now, with `type` final_answer."]
+        return [f"No more tools may be called: {_how_to_answer(tools)} now."]
     spec = next((spec for spec in tools if spec.name == decision.tool), None)
     if spec is None:
         return [_unknown(decision.tool, [spec.name for spec in tools])]
@@ -232,6 +246,10 @@ def _problems_of_call(decision: ReActDecision, tools: Sequence[ToolSpec], tool_c
     return [*problems, *(f"`args.{name}` is required by {spec.name}." for name in missing)]
 
 
+def _how_to_answer(tools: Sequence[ToolSpec]) -> str:
+    return f'answer with {{"tool": "{answer_tool(tools)}", "args": {{"answer": ...}}}}'
+
+
 def _unknown(name: str | None, known: Sequence[str]) -> str:
     if not name:
         return "`tool` is missing: name the tool to call."
@@ -241,13 +259,10 @@ def _unknown(name: str | None, known: Sequence[str]) -> str:
 
 def _problems_of_answer(decision: ReActDecision, known: Sequence[str], tool_choice: str) -> list[str]:
     if decision.tool in known:  # the answer may say that the call was made
-        tool = decision.tool
-        return [
-            f"It is an answer and names a tool, and {tool} was not called. To call {tool}: `type` call_tool. To answer: `tool` null."
-        ]
+        return [f"It names the tool {decision.tool} and has an answer, so nothing was done. Do one of the two."]
     if tool_choice not in ("auto", "none"):
         wanted = "one of the tools" if tool_choice == "required" else tool_choice
-        return [f"Call {wanted} first, with `type` call_tool."]
+        return [f"Call {wanted} first."]
     answer = decision.answer
     is_empty = answer is None or (isinstance(answer, str) and not answer.strip())
     return ["`answer` is empty: write the answer."] if is_empty else []
@@ -256,11 +271,30 @@ def _problems_of_answer(decision: ReActDecision, known: Sequence[str], tool_choi
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _converted(value: JsonObject) -> ReActDecision:
+def _converted(value: JsonObject, answer_name: str) -> ReActDecision:
     try:
-        return msgspec.convert(value, ReActDecision)
+        decision = msgspec.convert(value, ReActDecision)
     except msgspec.ValidationError as error:
         raise DecisionUnfit("extraction", [f"The decision cannot be read: {error}."]) from error
+    name = decision.tool or value.get("name")  # `name` and `arguments`: what many models have learned to write
+    args = next((value[word] for word in ("args", "arguments", "parameters") if value.get(word) is not None), None)
+    if name == answer_name and decision.type != "final_answer":
+        said = decision.answer if args is None else _answer_in(args)
+        return ReActDecision(thought=decision.thought, type="final_answer", answer=said)
+    if decision.type or not isinstance(name, str | None):
+        return decision
+    if decision.answer not in (None, ""):  # and a tool beside it is refused
+        return msgspec.structs.replace(decision, type="final_answer", tool=name)
+    return msgspec.structs.replace(decision, type="call_tool" if name else "", tool=name, args=args)
+
+
+def _answer_in(args: Any) -> Any:  # Any: as the model wrote it
+    """Return the answer among the arguments of the tool `answer`: by its name, or the only one."""
+    if not isinstance(args, dict):
+        return args
+    if len(args) == 1:
+        return next(iter(args.values()))
+    return args.get("answer", args)
 
 
 def _object_in(text: str, *, is_in_text: bool) -> JsonObject:
@@ -285,7 +319,7 @@ def _parsed(text: str) -> JsonObject:
 
 
 def _candidate(text: str) -> str:
-    """Return the first JSON object among other words, one that has a `type` before all others.
+    """Return the first JSON object among other words, one that names a tool or a `type` before all others.
 
     The first: models that write on after their decision make up what comes of it.
     """
@@ -298,7 +332,7 @@ def _candidate(text: str) -> str:
         except (ValueError, RecursionError):
             value = None
         if isinstance(value, dict):
-            if "type" in value:
+            if "type" in value or "tool" in value:
                 return text[at:end]
             found = found or text[at:end]
         at = text.find("{", end)
@@ -314,46 +348,60 @@ _REWORD = (
 )
 
 _RULES = """\
-You work in steps: think, act, observe. In each step answer with exactly one JSON object and nothing else.
-- To use a tool: "type": "call_tool", with "tool" its name and "args" an object with its arguments. "answer" is null.
-- To end: "type": "final_answer", with "answer" the whole answer to the task. "tool" and "args" are null.
-- "thought" says why, in a sentence or two.
-One tool a step. Its result comes back as a message that begins with "Observation:". Never write an observation yourself."""
+# Tools
+
+You work in steps. In each step you use one tool. These are the tools:
+<tools>
+{tools}
+</tools>
+
+For each step, return one JSON object with the tool's name and its arguments, and nothing else:
+{form}
+Its result comes back in a message that begins with "Observation:". Never write an observation yourself."""
+
+_ANSWERING = "Answer the person, when all is done or no other tool is needed."
 
 _OWN_RULES = """\
-You work in steps: think, act, observe. In each step answer with exactly one JSON object of the schema below and nothing else.
-The result of a tool comes back as a message that begins with "Observation:". Never write an observation yourself."""
+You work in steps. In each step write one JSON object of the schema below and nothing else.
+The result of a tool comes back in a message that begins with "Observation:". Never write an observation yourself."""
 
 
-def _react_instructions(
-    instructions: str | None,
-    tools: Sequence[ToolSpec],
-    schema: JsonObject,
-    *,
-    answer: JsonObject | None = None,
-    is_own: bool = False,
-) -> str:
+def _react_instructions(request: ModelRequest, own: JsonObject | None, *, is_small: bool) -> str:
     """Return the instructions with the rules of a decision and the tools behind them."""
-    pieces = [instructions] if instructions else []
-    pieces.append(_OWN_RULES if is_own else _RULES)
-    if answer is not None:
-        pieces.append(f"The answer is a JSON value of this schema:\n{_json(answer)}")
-    pieces.append(f"JSON Schema of the object:\n{_json(schema)}")
+    tools, pieces = request.tools, [request.instructions] if request.instructions else []
+    if own is None:
+        form = _object({"answer": request.output_schema or {"type": "string"}})
+        ending = ToolSpec(name=answer_tool(tools), description=_ANSWERING, parameters=form)
+        listed = "\n".join(map(_described, (*tools, ending)))
+        thought = "" if is_small else '"thought": <why>, '
+        step = f'{{{thought}"tool": <tool-name>, "args": <args-json-object>}}'
+        return "\n\n".join([*pieces, _RULES.replace("{tools}", listed).replace("{form}", step)])
+    pieces.append(_OWN_RULES)
+    if request.output_schema is not None:
+        pieces.append(f"The answer is a JSON value of this schema:\n{_json(request.output_schema)}")
+    pieces.append(f"JSON Schema of the object:\n{_json(own)}")
     pieces.append("Tools:\n" + "\n".join(map(_described, tools)) if tools else "There are no tools.")
     return "\n\n".join(pieces)
 
 
-def note(tool_choice: str) -> str | None:
-    """Return what the model is told beside the conversation where its choice is not free."""
-    match tool_choice:
+def note(request: ModelRequest, *, is_small: bool = False) -> str | None:
+    """Return what the model is told beside the conversation: where its choice is not free, and what a small one is reminded of."""
+    said: str | None = None
+    match request.tool_choice:
+        case "auto" if is_small:
+            said = f"Write the next step that it needs, or use the tool {answer_tool(request.tools)} if all is done."
+            return reminder(request.messages, said) or None
         case "auto":
             return None
+        case "none" if is_small:
+            said = f"Tell the person now what came of it: {_how_to_answer(request.tools)}."
         case "none":
-            return 'No tool may be called any more. Answer now with "type": "final_answer" and what you have so far.'
+            said = f"No tool may be called any more. With what you have so far, {_how_to_answer(request.tools)}."
         case "required":
-            return 'Call one of the tools in this step: "type": "call_tool".'
+            said = "Call one of the tools in this step."
         case name:
-            return f'Call the tool {name} in this step: "type": "call_tool".'
+            said = f"Call the tool {name} in this step."
+    return (reminder(request.messages, said, _written) if is_small else "") or said
 
 
 def rejection(problem: str) -> str:
@@ -362,16 +410,20 @@ def rejection(problem: str) -> str:
 
 
 def _described(spec: ToolSpec) -> str:
-    description = spec.description.strip().replace("\n", "\n  ")
-    return f"- {spec.name}: {description}\n  args: {_json(spec.parameters)}"
+    """Describe a tool without the hint that calls may be issued in parallel: here each step has one."""
+    description = _PARALLEL.sub("", spec.description).strip()
+    return _json({"name": spec.name, "description": description, "parameters": spec.parameters})
 
 
-def _json(value: JsonObject) -> str:
+_PARALLEL = re.compile(r"[^.!?\n]*\bissued in parallel\b[^.!?\n]*[.!?]")
+
+
+def _json(value: JsonObject | str) -> str:
     return msgspec.json.encode(value).decode()
 
 
-# --- Transcript: stored messages as a ReAct model reads them: Thought, Action, Observation. Pure: the store never
-# changes.
+# --- Transcript: stored messages as a ReAct model reads them: its decisions in the form that is demanded, and observations. Pure: the
+# store never changes.
 
 _BREAKS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _MARKS = re.compile(rf"(?<=[{_BREAKS}])(?=[^\S{_BREAKS}]*(?:Observation|Action|Thought)\s*:)", re.IGNORECASE)
@@ -381,47 +433,85 @@ _MARKS = re.compile(rf"(?<=[{_BREAKS}])(?=[^\S{_BREAKS}]*(?:Observation|Action|T
 class Transcript:
     """The rendered messages of one run. Each is rendered once, so that adapters may encode each once too."""
 
-    def __init__(self) -> None:
-        # Both messages are kept: an id names an object only as long as that lives. Those no longer sent are let go.
-        self._rendered: dict[int, tuple[Message, Message]] = {}
+    def __init__(self, *, has_sentences: bool = False) -> None:
+        self._has_sentences = has_sentences
+        # What was rendered is kept with its source: an id names an object only as long as that lives. What is no longer sent is let go.
+        self._rendered: dict[tuple[int, ...], tuple[Message, ...]] = {}
+        self._sources: list[Message] = []
 
-    def of(self, messages: Iterable[Message]) -> tuple[Message, ...]:
+    def of(self, messages: Iterable[Message], answer_name: str = _ANSWER) -> tuple[Message, ...]:
         """Return the messages without calls and results. The same ones give the same, so that prefixes stay stable."""
-        before, self._rendered = self._rendered, {}
-        return tuple(self._one(message, before) for message in messages)
+        sources = list(messages)
+        before, self._rendered, self._sources = self._rendered, {}, sources
+        shown: list[Message] = []
+        for batch in _batches(sources):
+            key = tuple(map(id, batch))
+            known = before.get(key) or self._rendered.get(key)
+            self._rendered[key] = known or tuple(
+                observed(one, answer_name, has_sentences=self._has_sentences) for one in _single_steps(batch)
+            )
+            shown += self._rendered[key]
+        return tuple(shown)
 
-    def _one(self, message: Message, before: dict[int, tuple[Message, Message]]) -> Message:
-        known = before.get(id(message)) or self._rendered.get(id(message)) or (message, observed(message))
-        self._rendered[id(message)] = known
-        return known[1]
+
+def _batches(messages: Sequence[Message]) -> Iterator[tuple[Message, ...]]:
+    """Yield each message alone, but several calls of one response together with their results."""
+    at = 0
+    while at < len(messages):
+        calls = messages[at].calls
+        size = 2 if len(calls) > 1 and at + 1 < len(messages) and len(messages[at + 1].results) == len(calls) else 1
+        yield tuple(messages[at : at + size])
+        at += size
 
 
-def observed(message: Message) -> Message:
-    """Return one message as a ReAct model reads it."""
+def _single_steps(batch: tuple[Message, ...]) -> Iterator[Message]:
+    """Yield a batch as the steps that ReAct would have taken: one call, and its result."""
+    if len(batch) == 1:
+        yield batch[0]
+        return
+    said, results = batch
+    others = [part for part in said.parts if not isinstance(part, ToolCall)]
+    for number, (call, result) in enumerate(zip(said.calls, results.results, strict=True)):
+        yield msgspec.structs.replace(said, parts=(*(() if number else others), call))
+        yield msgspec.structs.replace(results, parts=(result,))
+
+
+def observed(message: Message, answer_name: str = _ANSWER, *, has_sentences: bool = False) -> Message:
+    """Return one message as a ReAct model reads it; of an error all its fields, or a sentence."""
     match message.role:
-        case "assistant" if message.calls:
-            return msgspec.structs.replace(message, parts=(*_signed(message), Text(_thought(message))))
         case "assistant":
-            kept = tuple(part for part in message.parts if not isinstance(part, Thinking) or _is_signed(part))
-            return message if kept == message.parts else msgspec.structs.replace(message, parts=kept)
+            decisions = _decisions(message, answer_name)
+            return msgspec.structs.replace(message, parts=(*_signed(message), *decisions))
         case "tool":
-            return Message(role="user", parts=tuple(_observations(message.results)))
+            return Message(role="user", parts=tuple(_observations(message.results, has_sentences=has_sentences)))
         case _:
             return message
 
 
-def action(call: ToolCall) -> str:
-    """Return the line in which a call is shown."""
-    return f'Action: {{"tool": {msgspec.json.encode(call.name).decode()}, "args": {call.arguments or "{}"}}}'
+def _decisions(message: Message, answer_name: str) -> Iterator[Part]:
+    """Yield what the model decided, as it is to write it. What was no decision stays as it was written."""
+    text = message.text
+    if any(call.name.startswith(_FAILED) for call in message.calls):
+        yield Text(text or "{}")
+    elif message.calls:
+        thoughts = [text, *([""] * (len(message.calls) - 1))]
+        yield Text("\n".join(_written(call, thought) for thought, call in zip(thoughts, message.calls, strict=True)))
+    elif text:
+        thought = "".join(part.text for part in message.parts if isinstance(part, Thinking) and not _is_signed(part))
+        arguments = _json({"answer": text})
+        yield Text(_written(ToolCall(id="", name=answer_name, arguments=arguments), thought))
 
 
-def _thought(message: Message) -> str:
-    lines = [f"Thought: {_quoted(message.text)}"] if message.text else []
-    return "\n".join([*lines, *(action(call) for call in message.calls)])
+def _written(call: ToolCall, thought: str = "") -> str:
+    begin = f'"thought": {_json(thought)}, ' if thought else ""
+    return f'{{{begin}"tool": {_json(call.name)}, "args": {call.arguments or "{}"}}}'
 
 
-def _observations(results: Iterable[Result]) -> Iterator[Part]:
-    shown = [f"Observation: {'ERROR - ' if result.is_error else ''}{_quoted(result.content)}" for result in results]
+def _observations(results: Iterable[Result], *, has_sentences: bool) -> Iterator[Part]:
+    shown = []
+    for result in results:
+        said = sentence_of(result) if has_sentences else result.content
+        shown.append(f"Observation: {'ERROR - ' if result.is_error else ''}{_quoted(said)}")
     yield Text("\n".join(shown))
     for result in results:
         yield from result.media
@@ -443,15 +533,20 @@ def _is_signed(part: Thinking) -> bool:
 
 # --- The ReAct driver: the model writes each step as a JSON decision, so that any model that writes JSON can use tools.
 
+_FAILED = "decision_"
+"""What the names of calls begin with that stand for a decision which was none: `DecisionFailure.code`."""
 _MAX_KEPT_CHARS = 4000
 """Characters of an unreadable decision that stay in the transcript."""
 
+
+_LOCAL = ("llamacpp", "lmstudio", "ollama", "vllm")
+"""Servers whose grammars take a choice between whole objects. OpenAI refuses one at the top."""
 
 _DAMAGED = "Your answer arrived with broken characters, so nothing in it was carried out. Write it again."
 
 
 class ReActDriver:
-    """Reasoning and acting in words: thought, type, tool, args, answer.
+    """Reasoning and acting in words: thought, tool, args.
 
     Example:
         Agent("ollama:gemma3", tools=[search], driver=ReActDriver(output="json_schema"))
@@ -484,7 +579,6 @@ class ReActDriver:
         if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
             raise ConfigurationError(f"max_retries is a whole number of 0 or more; got {shown(max_retries)}.")
         self._form = DecisionForm(output, kind=decision, read=read)
-        self._is_own = decision is not None
         self._max_retries = max_retries
         self._final = final_via_inference
 
@@ -492,21 +586,21 @@ class ReActDriver:
     def bind(self, model: Model, tools: Sequence[Tool], executor: Executor) -> "_BoundReActDriver":
         """Return the driver of one run."""
         final = model if self._final is True else self._final or None
-        return _BoundReActDriver(model, self._form, is_own=self._is_own, max_retries=self._max_retries, final=final)
+        return _BoundReActDriver(model, self._form, max_retries=self._max_retries, final=final)
 
 
 class _BoundReActDriver:
     """The ReAct driver of one run."""
 
-    def __init__(
-        self, model: Model, form: DecisionForm, *, is_own: bool, max_retries: int, final: Model | None
-    ) -> None:
+    def __init__(self, model: Model, form: DecisionForm, *, max_retries: int, final: Model | None) -> None:
+        facts = facts_of(model)
         self._model = model
         self._form = form
-        self._is_own = is_own
+        self._is_small = bool(facts.small)
+        self._is_tied = model.name.partition(":")[0] in _LOCAL
         self._max_retries = max_retries
         self._final = final
-        self._transcript = Transcript()
+        self._transcript = Transcript(has_sentences=facts.has_sentences)
 
     async def propose(self, request: ModelRequest) -> AsyncGenerator[ModelPart, None]:
         """Yield one decision of the model as a call or an answer; what it took to get it is reported before."""
@@ -541,18 +635,15 @@ class _BoundReActDriver:
 
     def _asked(self, request: ModelRequest) -> ModelRequest:
         """Put tools and calls into words: nothing of them is on the wire (D12)."""
-        schema = self._form.schema(request.tools, request.output_schema)
-        said = note(request.tool_choice)
-        instructions = _react_instructions(
-            request.instructions, request.tools, schema, answer=request.output_schema, is_own=self._is_own
-        )
+        said = note(request, is_small=self._is_small)
+        messages = self._transcript.of(request.messages, answer_tool(request.tools))
         return msgspec.structs.replace(
             request,
-            messages=(*self._transcript.of(request.messages), *([user_message(said)] if said else [])),
-            instructions=instructions,
+            messages=(*messages, *([user_message(said)] if said else [])),
+            instructions=_react_instructions(request, self._form.own_schema, is_small=self._is_small),
             tools=(),
             tool_choice="auto",
-            output_schema=self._form.wire_schema(request.tools, request.output_schema),
+            output_schema=self._form.wire_schema(request, is_tied=self._is_tied, is_small=self._is_small),
         )
 
     def _decide(self, end: ModelEnd, request: ModelRequest) -> ReActDecision:
@@ -561,7 +652,7 @@ class _BoundReActDriver:
         said = joined(_text_of(end))
         if end.has_damaged_text or is_damaged(said):
             raise DecisionUnfit("extraction", [_DAMAGED])
-        decision = self._form.extract(said)
+        decision = self._form.extract(said, answer_tool=answer_tool(request.tools))
         check_decision(decision, request.tools, request.tool_choice)
         return decision
 

@@ -27,7 +27,7 @@ from treadle.engine.tool_calls.recovery import Recovery
 from treadle.events import Subscriber
 from treadle.hooks import in_order
 from treadle.permissions.denied import denied_files
-from treadle.ports import Model, Moment
+from treadle.ports import Model, Moment, facts_of
 from treadle.sessions.inbox import Inbox
 from treadle.sessions.session import Session
 from treadle.sessions.spending import Purse
@@ -179,7 +179,7 @@ def _execution(scope: RunScope, host: Host, reservations: Reservations, deps: An
     checker = Checker(scope)
     decide = Actions(scope, checker).decide
     attempts = Attempts(scope, Invoker(scope, deps=deps, decide=decide, host=host, left=host.left))
-    tries = Tries(guards, polling=polling)
+    tries = Tries(guards, polling=polling, is_small=bool(facts_of(scope.model).small))
     progress = Progress(None if guards.repeats is None else guards.no_progress, polling=polling)
     early = EarlyCalls(scope, checker=checker, attempts=attempts, tries=tries, progress=progress)
     ends = about.done_when

@@ -31,6 +31,7 @@ __all__ = [
     "Delivery",
     "Dispatcher",
     "Driver",
+    "ErrorForm",
     "Executor",
     "HasFacts",
     "Hook",
@@ -260,6 +261,10 @@ INPUTS = ("text", "image", "pdf", "audio", "video")
 """The kinds of input that a model may accept."""
 
 
+ErrorForm: TypeAlias = Literal["sentence", "json"]
+"""What a model reads of a tool's error: one sentence, or the JSON object with all fields."""
+
+
 class ModelFacts(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
     """What is known about a model. None means unknown.
 
@@ -285,6 +290,11 @@ class ModelFacts(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclas
     """Whether it can call several tools in one response."""
     thinking: bool | None = None
     """Whether it can think before it answers."""
+    small: bool | None = None
+    """Whether it is a small model, of a few billion parameters at most: drivers then spell each step out, and ask for the answer where
+    it only repeats what it has done."""
+    error_form: ErrorForm | None = None
+    """What it reads of a tool's error: the `sentence` alone, or all fields as `json`. By default a sentence for small models."""
     price: Pricing | None = None
     """Its price."""
 
@@ -293,7 +303,9 @@ class ModelFacts(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclas
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 raise ConfigurationError(f"The fact {name!r} is a whole number of tokens above 0; got {shown(value)}.")
-        for name in ("tools", "strict", "parallel", "thinking"):
+        if self.error_form not in (None, "sentence", "json"):
+            raise ConfigurationError(f"The fact 'error_form' is sentence or json; got {shown(self.error_form)}.")
+        for name in ("tools", "strict", "parallel", "thinking", "small"):
             if not isinstance(getattr(self, name), bool | None):
                 raise ConfigurationError(f"The fact {name!r} is true or false; got {shown(getattr(self, name))}.")
         if self.inputs is not None:
@@ -303,6 +315,11 @@ class ModelFacts(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclas
                     f"The fact 'inputs' is a list of {', '.join(INPUTS)}; got {shown(self.inputs)}."
                 )
             msgspec.structs.force_setattr(self, "inputs", frozenset(self.inputs))
+
+    @property
+    def has_sentences(self) -> bool:
+        """Whether the model reads an error as one sentence."""
+        return (self.error_form or ("sentence" if self.small else "json")) == "sentence"
 
     @checked
     def over(self, others: "ModelFacts") -> "ModelFacts":

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from treadle.budgets import Price
-from treadle.ports import ModelFacts, TextCalls
+from treadle.ports import ErrorForm, ModelFacts, TextCalls
 
 __all__ = ["Family", "family_of", "known_facts", "known_models"]
 
@@ -50,6 +50,12 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     name: str
     text_calls: TextCalls | None = None
+    small: bool | None = None
+    error_form: ErrorForm | None = None
+
+    @property
+    def facts(self) -> ModelFacts:
+        return ModelFacts(small=self.small, error_form=self.error_form)
 
 
 class _Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,7 +12,7 @@ import msgspec
 from treadle.drivers.native import NativeDriver
 from treadle.errors import ConfigurationError, MissingCredential, UnknownModel, shown
 from treadle.fields import checked, checked_but
-from treadle.ports import Capability, Driver, HasCapabilities, Model, ModelFacts, Pricing, TextCalls
+from treadle.ports import Capability, Driver, ErrorForm, HasCapabilities, Model, ModelFacts, Pricing, TextCalls
 from treadle.providers.vendors import LOCAL_SERVERS, VENDORS, Vendor
 from treadle.resolve.journals import SystemClock
 
@@ -80,6 +80,7 @@ def resolve_model(
     facts: ModelFacts | None = None,
     thinking_tags: "ThinkingTags | None" = None,
     text_calls: TextCalls | None = None,
+    error_form: ErrorForm | None = None,
 ) -> Model:
     """Return the model with a name.
 
@@ -105,6 +106,8 @@ def resolve_model(
         text_calls: Calls that the server leaves in the text: `run` carries them out like any others, `tell` tells the model that they did
             not arrive, `off` takes them as the answer (default: those in a model's markup run; of bare JSON the model is told, unless the
             server or model is known for it).
+        error_form: What the model reads of a tool's error: the `sentence` alone, or all fields as `json` (default: a sentence for small
+            models).
 
     Raises:
         UnknownModel: No adapter has the name.
@@ -117,6 +120,8 @@ def resolve_model(
         raise ConfigurationError(f"api_key must be a string; got {shown(api_key)}.")
     special = _capabilities(capabilities)
     own, known = facts or ModelFacts(), ModelFacts()
+    if error_form is not None:
+        own = msgspec.structs.replace(own, error_form=error_form)
     found: Model
     match dialect:
         case "demo":
@@ -184,7 +189,7 @@ def _over_http(
     known = _known(dialect, model) if is_vendors else ModelFacts()
     price = known.price if price is None else price
     if (family := import_module("treadle.providers.known").family_of(model)) is not None:
-        shared = {"text_calls": family.text_calls, **shared}
+        known, shared = known.over(family.facts), {"text_calls": family.text_calls, **shared}
     adapter = _load(vendor.adapter)
     return adapter(model, base_url=url, api_key=key, price=price, options=every, **{**vendor.quirks, **shared}), known
 

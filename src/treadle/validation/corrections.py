@@ -1,13 +1,14 @@
 """Corrections: what a model reads about arguments that do not fit: one template a fault, and the form that is wanted. Checks nothing itself."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from treadle.tools import JsonObject
-from treadle.validation.schema import phrase, resolved
+from treadle.validation.quoted import readings_of
+from treadle.validation.schema import Schema, phrase, resolved
 
 __all__ = ["correction", "form_of"]
 
@@ -25,6 +26,8 @@ _TEMPLATES = (
     ("not allowed", "`{field}` is not allowed here: leave it out."),
     ("", "`{field}` must be {constraint}, not {value}."),
 )
+_WITH_WANTED = "`{field}` must be {constraint}: write {wanted}, not {value}."
+"""Where the value itself says what is meant."""
 
 
 def correction(arguments: JsonObject, faults: Sequence[Mapping[str, Any]], schema: JsonObject) -> str:
@@ -35,16 +38,50 @@ def correction(arguments: JsonObject, faults: Sequence[Mapping[str, Any]], schem
         schema: Of the arguments.
     """
     more = f" (and {len(faults) - _MOST_FAULTS} more)" if len(faults) > _MOST_FAULTS else ""
-    said = " ".join(map(_said, faults[:_MOST_FAULTS]))
-    form = _form(arguments, [str(fault["field"]) for fault in faults], schema)
+    wanted = {str(fault["field"]): meant for fault in faults if (meant := _meant(arguments, fault, schema)) is not None}
+    said = " ".join([_said(fault, wanted.get(str(fault["field"]))) for fault in faults[:_MOST_FAULTS]])
+    form = _form(arguments, [str(fault["field"]) for fault in faults], wanted, schema)
     return f"{said}{more}" + (f" The arguments must have this form: {form}" if form else "")
 
 
-def _said(fault: Mapping[str, Any]) -> str:
+def _said(fault: Mapping[str, Any], wanted: str | None) -> str:
     constraint = str(fault["constraint"])
-    template = next(words for start, words in _TEMPLATES if constraint.startswith(start))
+    template = (
+        next(words for start, words in _TEMPLATES if constraint.startswith(start)) if wanted is None else _WITH_WANTED
+    )
     field = fault["field"] or "the arguments"
-    return template.format(field=field, constraint=constraint, value=_quoted(fault.get("value")))
+    return template.format(field=field, constraint=constraint, value=_quoted(fault.get("value")), wanted=wanted)
+
+
+def _meant(arguments: JsonObject, fault: Mapping[str, Any], schema: JsonObject) -> str | None:
+    """Return, as JSON, the one value that a wrong one can mean; None where there is none, or several, or it is deep inside."""
+    properties, name = resolved(schema, schema).get("properties"), fault["field"]
+    if not isinstance(properties, dict) or name not in properties or name not in arguments:
+        return None
+    value, one = arguments[name], resolved(properties[name], schema)
+    options = one.get("enum")
+    readings = [*_near(value, options)] if isinstance(options, list) else [*readings_of(value), *_text(value)]
+    definitions: JsonObject = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    whole = Schema({"type": "object", "properties": {name: one}, **definitions}, where="correction")
+    fitting = [reading for reading in readings if not whole.violations({name: reading})]
+    return _quoted(fitting[0]) if len(fitting) == 1 else None
+
+
+def _near(value: Any, options: Sequence[Any]) -> Iterator[str]:
+    """Yield the words that a word may stand for: by another case, or one the beginning of the other."""
+    said = value.strip().casefold() if isinstance(value, str) else ""
+    words = [option for option in options if isinstance(option, str)]
+    same = [option for option in words if option.casefold() == said]
+    yield from same or [
+        option
+        for option in words
+        if said and (said.startswith(option.casefold()) or option.casefold().startswith(said))
+    ]
+
+
+def _text(value: Any) -> Iterator[str]:
+    if isinstance(value, int | float):
+        yield _quoted(value)
 
 
 def _quoted(value: Any) -> str:
@@ -56,7 +93,7 @@ def _quoted(value: Any) -> str:
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
 
 
-def _form(arguments: JsonObject, faulty: Sequence[str], schema: JsonObject) -> str:
+def _form(arguments: JsonObject, faulty: Sequence[str], meant: Mapping[str, str], schema: JsonObject) -> str:
     """Return the arguments with what is wanted in place of what is wrong; empty where that is deep inside, or too long to be read."""
     whole = resolved(schema, schema)
     properties = whole.get("properties")
@@ -65,7 +102,7 @@ def _form(arguments: JsonObject, faulty: Sequence[str], schema: JsonObject) -> s
     required = [name for name in whole.get("required", ()) if name in properties]
     names = dict.fromkeys([*(name for name in arguments if name in properties), *required])
     wanted = [
-        f"{_quoted(name)}: <{phrase(properties[name], schema)}>"
+        f"{_quoted(name)}: {meant.get(name) or f'<{phrase(properties[name], schema)}>'}"
         if name in faulty
         else f"{_quoted(name)}: {_own(arguments[name])}"
         for name in names

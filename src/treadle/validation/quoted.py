@@ -9,7 +9,7 @@ from treadle.canonical import copied
 from treadle.tools import JsonObject
 from treadle.validation.schema import Path, Schema
 
-__all__ = ["unquoted"]
+__all__ = ["readings_of", "unquoted"]
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 _WORDS = {"true": True, "True": True, "false": False, "False": False}
@@ -28,14 +28,14 @@ def unquoted(arguments: JsonObject, schema: Schema) -> JsonObject | None:
         return None
     read: JsonObject = copied(arguments)
     for path in places:
-        fitting = [one for one in _readings(_at(read, path)) if _fits(_put(copied(read), path, one), path, schema)]
+        fitting = [one for one in readings_of(_at(read, path)) if _fits(_put(copied(read), path, one), path, schema)]
         if len(fitting) != 1:
             return None
         _put(read, path, fitting[0])
     return None if schema.misfits(read) else read
 
 
-def _readings(value: Any) -> Iterator[Any]:
+def readings_of(value: Any) -> Iterator[Any]:
     """Yield what a value may mean beside itself, without anything lost."""
     scalars = [_WORDS[value]] if isinstance(value, str) and value in _WORDS else list(_numbers(value))
     yield from scalars

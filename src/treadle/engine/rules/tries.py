@@ -14,7 +14,7 @@ from treadle.errors import ConfigurationError
 from treadle.messages import Message, ToolCall
 from treadle.state import CallState, streak_key
 from treadle.stops import Stop, StopReason
-from treadle.tools import CallStatus, JsonObject, ToolResult
+from treadle.tools import CallStatus, Effect, JsonObject, ToolResult
 
 __all__ = ["NOT_STARTED", "Progress", "Repetition", "Tries", "todos_reminder"]
 
@@ -48,6 +48,8 @@ class Repetition(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the calls had the same results each time."""
     is_over: bool
     """Whether the guard ends the run here."""
+    is_done: bool = False
+    """Whether each call has succeeded before, not only in the responses just before."""
 
 
 class Tries:
@@ -56,10 +58,15 @@ class Tries:
     Args:
         guards: The limits.
         polling: Names of tools that are meant to be called again and again.
+        is_small: Whether the model is a small one. It repeats a call where it should answer, so a call that has succeeded ends the run
+            when it comes again; a read does so until something has changed.
     """
 
-    def __init__(self, guards: Guards, *, polling: Container[str] = ()) -> None:
+    def __init__(self, guards: Guards, *, polling: Container[str] = (), is_small: bool = False) -> None:
         self._guards = guards
+        self._is_small = is_small
+        self._done: dict[str, bool] = {}
+        """Of a small model: the calls that have succeeded, and whether each only reads."""
         self._polling = polling
         self.compares = guards.repeats is not None
         """Whether a guard compares responses with those before them."""
@@ -81,6 +88,8 @@ class Tries:
         wanted, limit = _distinct([key for key in keys if key]), self._guards.repeats
         if not wanted or limit is None:
             return None
+        if self._done and all(key in self._done for key in wanted):
+            return Repetition(count=2, period=1, has_equal_results=True, is_over=True, is_done=True)
         if limit > 1 and wanted not in [one.keys for one in self._last]:  # most responses
             return None
         found = [self._after(period, wanted) for period in range(1, LONGEST_CYCLE + 1)]
@@ -88,7 +97,7 @@ class Tries:
 
     def may_be_over(self, key: str) -> bool:
         """Whether a response that holds this call may turn out to be the one that ends the run."""
-        if self._guards.repeats == 1:
+        if self._guards.repeats == 1 or key in self._done:
             return bool(key)
         expected = (one.keys for one in self._last if key in one.keys)
         return any((found := self.repetition(keys)) is not None and found.is_over for keys in expected)
@@ -119,6 +128,8 @@ class Tries:
                 is_good = is_good or state.result.status is CallStatus.OK
                 if self.compares and (key := self.key(state.call, state.digest)):
                     keyed.append((key, state.result))
+                    if self._is_small and state.result.status is CallStatus.OK:
+                        self._remember(key, is_read=state.decision is not None and state.decision.effect == Effect.READ)
         if not tried:
             return
         if is_good:
@@ -127,6 +138,11 @@ class Tries:
             self._count_trouble(tried)
         if self.compares:
             self._compare(_Try(keyed))
+
+    def _remember(self, key: str, *, is_read: bool) -> None:
+        if not is_read:
+            self._done = {one: was_read for one, was_read in self._done.items() if not was_read}
+        self._done[key] = is_read
 
     def _count_trouble(self, tried: Sequence[ToolResult]) -> None:
         statuses = {result.status for result in tried}

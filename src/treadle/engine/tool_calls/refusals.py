@@ -248,6 +248,8 @@ def too_often_message(name: str, times: int) -> str:
 
 def repeated_message(names: Collection[str], repetition: Repetition) -> str:
     """Say what came again and again, and that it was not run the last time."""
+    if repetition.is_done:
+        return f"{', '.join(sorted(names)[:5])} had been called with the same arguments before, and was not run again."
     times = f"{repetition.count} times in a row"
     results = " and the same result" if repetition.has_equal_results and repetition.count > 1 else ""
     if repetition.period > 1:

@@ -1,0 +1,92 @@
+"""Results of the model benchmark as tables of Markdown, and on the page that shows them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["of", "write_docs"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "models-benchmark.md"
+TITLES = {
+    "treadle_default": "Treadle, default",
+    "treadle_react": "Treadle, ReAct",
+    "treadle_react_schema": "Treadle, ReAct with a schema",
+    "treadle_native": "Treadle, calls in the text off",
+    "smolagents": "smolagents",
+    "pydantic_ai": "Pydantic AI",
+    "openai_agents": "OpenAI Agents SDK",
+    "bare": "Bare loop",
+}
+KINDS = ("one", "two", "parallel", "result", "correction", "none")
+
+Run = Mapping[str, Any]
+
+
+def of(results: Mapping[str, Any]) -> str:
+    """Return the tables: what was done, and by kind of task."""
+    peers = list(dict.fromkeys(run["peer"] for run in results["runs"]))
+    rows = {peer: [run for run in results["runs"] if run["peer"] == peer] for peer in peers}
+    held = {name for name, task in results["tasks"].items() if task["held_out"]}
+    first = [
+        "| | Done | Tuning | Held out | Falsely completed | Valid calls | Corrections that cured | Requests | Tokens |",
+        "|---|" + "---|" * 8,
+    ]
+    for peer, runs in rows.items():
+        parts = [[run for run in runs if (run["task"] in held) is one] for one in (False, True)]
+        cells = [_done(runs), *map(_done, parts), *(one(runs) for one in (_false, _valid, _cured, _requests, _tokens))]
+        first.append(f"| {TITLES[peer]} | {' | '.join(cells)} |")
+    second = ["| | " + " | ".join(KINDS) + " |", "|---|" + "---|" * len(KINDS)]
+    for peer, runs in rows.items():
+        cells = [_done([run for run in runs if results["tasks"][run["task"]]["kind"] == kind]) for kind in KINDS]
+        second.append(f"| {TITLES[peer]} | {' | '.join(cells)} |")
+    return "\n".join([*first, "", *second])
+
+
+def _done(runs: Sequence[Run]) -> str:
+    return f"{sum(run['done'] for run in runs)} of {len(runs)}" if runs else "-"
+
+
+def _false(runs: Sequence[Run]) -> str:
+    return str(sum(run["completed"] and not run["done"] for run in runs))
+
+
+def _valid(runs: Sequence[Run]) -> str:
+    calls = [is_good for run in runs for _, is_good in run["calls"]]
+    return f"{sum(calls)} of {len(calls)}"
+
+
+def _cured(runs: Sequence[Run]) -> str:
+    """Count the bad calls of which the next call of the same tool was good."""
+    bad = cured = 0
+    for run in runs:
+        for at, (tool, is_good) in enumerate(run["calls"]):
+            if not is_good:
+                bad += 1
+                cured += next((good for name, good in run["calls"][at + 1 :] if name == tool), False)
+    return f"{cured} of {bad}"
+
+
+def _requests(runs: Sequence[Run]) -> str:
+    return f"{sum(run['requests'] for run in runs) / len(runs):.1f}"
+
+
+def _tokens(runs: Sequence[Run]) -> str:
+    return f"{sum(run['input_tokens'] + run['output_tokens'] for run in runs) / len(runs):,.0f}"
+
+
+def write_docs(results: Mapping[str, Any]) -> None:
+    """Write the tables into the page."""
+    before, rest = PAGE.read_text(encoding="utf-8").split("<!-- results -->")
+    after = rest.split("<!-- end of results -->")[1]
+    shown = f"<!-- results -->\n\n{_said(results)}\n\n{of(results)}\n\n<!-- end of results -->"
+    PAGE.write_text(f"{before}{shown}{after}", encoding="utf-8")
+
+
+def _said(results: Mapping[str, Any]) -> str:
+    machine, sampling = results["machine"], results["sampling"]
+    seeds = ", ".join(map(str, sampling["seeds"]))
+    return (
+        f"`{results['command']}`, {results['when']}, {machine['system']}, {machine['processors']} processors, load {machine['load_before']} before and "
+        f"{machine['load_after']} after. Model: {results['model']}, temperature {sampling['temperature']}, at most {sampling['max_tokens']} tokens an answer, "
+        f"seeds {seeds}. Requests and tokens are the mean of a task."
+    )
