@@ -36,7 +36,7 @@ SEED = 11
 TEMPERATURE = 0.3
 MOST_TOKENS = 100
 
-TREADLE = ("default", "react", "react_schema", "native")
+TREADLE = ("default", "text_calls", "react", "native")
 RIVALS = ("smolagents", "pydantic_ai", "openai_agents")
 PEERS = (*(f"treadle_{mode}" for mode in TREADLE), *RIVALS, "bare")
 
@@ -53,10 +53,24 @@ def main() -> int:
     with ExitStack() as stack:
         address = wanted.server or stack.enter_context(server.serving())
         results = asyncio.run(_results(wanted, address))
+    if wanted.add:
+        _add(results, json.loads(wanted.out.read_text(encoding="utf-8")))
     wanted.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(table.of(results))
     print(f"\nThe results are in {wanted.out}.", file=sys.stderr)
     return 0
+
+
+def _add(results: dict[str, Any], before: Mapping[str, Any]) -> None:
+    """Add the runs of earlier results that these do not have; the commands of both are named."""
+    new = {(run["peer"], run["task"], run["repetition"]) for run in results["runs"]}
+    kept = [run for run in before["runs"] if (run["peer"], run["task"], run["repetition"]) not in new]
+    results["runs"] = kept + results["runs"]
+    results["command"] = f"{before['command']}; {results['command']}"
+    results["when"] = before["when"]
+    results["sampling"]["seeds"] = sorted({*before["sampling"]["seeds"], *results["sampling"]["seeds"]})
+    for key in ("versions", "tasks"):
+        results[key] = {**before[key], **results[key]}
 
 
 def _arguments() -> argparse.Namespace:
@@ -69,6 +83,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, default=RESULTS, help="the file of results")
     parser.add_argument("--record", type=Path, help="a folder for every request and answer")
+    parser.add_argument(
+        "--add", action="store_true", help="keep what the file of results has of other peers, tasks and repetitions"
+    )
     parser.add_argument("--docs", action="store_true", help="measure nothing; write the last results into docs/")
     wanted = parser.parse_args()
     if unknown := sorted(set(wanted.peers) - set(PEERS)):

@@ -9,9 +9,9 @@ __all__ = ["of", "write_docs"]
 PAGE = Path(__file__).parents[2] / "docs" / "models-benchmark.md"
 TITLES = {
     "treadle_default": "Treadle, default",
-    "treadle_react": "Treadle, ReAct",
-    "treadle_react_schema": "Treadle, ReAct with a schema",
-    "treadle_native": "Treadle, calls in the text off",
+    "treadle_text_calls": "Treadle, native driver, calls in the text",
+    "treadle_react": "Treadle, ReAct without a schema",
+    "treadle_native": "Treadle, native driver, calls in the text off",
     "smolagents": "smolagents",
     "pydantic_ai": "Pydantic AI",
     "openai_agents": "OpenAI Agents SDK",

@@ -11,6 +11,7 @@ from treadle import Agent, NativeDriver, ReActDriver, resolve_model, tool
 from treadle.errors import Rejected
 from treadle.ports import Driver, ModelFacts
 from treadle.providers.capable import CapableModel
+from treadle.resolve.models import driver_for
 from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
 
 SMALL = ModelFacts(small=True)
@@ -56,7 +57,7 @@ async def test_the_same_holds_for_calls_that_a_server_leaves_in_the_text(tmp_pat
     pay = counter_tool(tmp_path / "pay", permission="allow")
     async with MockProvider([bare("pay", to="a"), bare("pay", to="a"), text("It is paid.")]) as mock:
         model = resolve_model("llamacpp:qwen2.5-coder-0.5b-instruct", base_url=mock.base_url)
-        result = await Agent(model, tools=[pay]).run("Pay a.")
+        result = await Agent(model, tools=[pay], driver=NativeDriver()).run("Pay a.")
 
     assert (result.text, result.reason, len(lines(tmp_path / "pay"))) == ("It is paid.", "repeated_tool_call", 1)
     assert [request.body["tool_choice"] for request in mock.requests] == ["auto", "auto", "none"]
@@ -95,7 +96,7 @@ async def test_a_call_that_failed_may_be_tried_again():
 async def test_a_copied_reminder_and_a_call_of_a_tool_that_is_not_there_are_no_answers(wrong, told):
     async with MockProvider([bare("get_stock", product="lamp"), wrong, text("There are 9.")]) as mock:
         model = resolve_model("llamacpp:qwen2.5-coder-0.5b-instruct", base_url=mock.base_url)
-        result = await Agent(model, tools=[get_stock]).run("How many lamps?")
+        result = await Agent(model, tools=[get_stock], driver=NativeDriver()).run("How many lamps?")
 
     assert (result.text, result.completed) == ("There are 9.", True)
     assert any(told in str(message.get("content")) for message in mock.requests[2].body["messages"])
@@ -167,3 +168,17 @@ async def test_a_long_task_is_not_shown_again():
     await Agent(model, tools=[echo_tool()], driver=ReActDriver()).run("x" * 1001)
 
     assert inner.requests[1].messages[-1].text == 'Observation: {"x":1}'
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "is_react"),
+    [
+        ("llamacpp:qwen2.5-coder-0.5b-instruct", None, True),
+        ("llamacpp:qwen2.5-coder-0.5b-instruct", ModelFacts(small=False), False),
+        ("llamacpp:m", ModelFacts(small=True), True),
+        ("llamacpp:qwen3-8b", None, False),
+        ("vllm:Qwen/Qwen2.5-Coder-0.5B-Instruct", None, False),
+    ],
+)
+def test_a_small_model_is_driven_by_react_where_its_server_enforces_schemas(name, facts, is_react):
+    assert isinstance(driver_for(resolve_model(name, facts=facts)), ReActDriver) is is_react

@@ -1,4 +1,4 @@
-"""Treadle as its users write it. Its mode is the first argument: default, native, react or react_schema."""
+"""Treadle as its users write it. Its mode is the first argument: default, text_calls, react or native."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -11,8 +11,6 @@ from tasks import ACTS, Refused
 
 from treadle import Agent, Budget, NativeDriver, ReActDriver, Rejected, allow, resolve_model, tool
 from treadle.ports import Driver
-
-MODES = ("default", "native", "react", "react_schema")
 
 
 class Treadle:
@@ -41,9 +39,7 @@ class Treadle:
         match self._mode:
             case "react":
                 return ReActDriver()
-            case "react_schema":
-                return ReActDriver(output="json_schema")
-            case "native":
+            case "native" | "text_calls":
                 return NativeDriver()
             case _:
                 return None

@@ -21,6 +21,7 @@ from treadle.ports import (
     Executor,
     Model,
     ModelEnd,
+    ModelFacts,
     ModelPart,
     ModelRequest,
     ToolSpec,
@@ -61,7 +62,7 @@ class BoundNativeDriver:
         self._model = model
         self._has_warned = False
         self._is_small = bool(facts.small)
-        self._sentences = _Sentences() if facts.has_sentences else None
+        self._sentences = _Sentences(facts) if self._is_small or facts.error_form is not None else None
 
     async def propose(self, request: ModelRequest) -> AsyncGenerator[ModelPart, None]:
         """Yield the model's parts as they come; its last one without leaked arguments."""
@@ -87,15 +88,10 @@ class BoundNativeDriver:
             return end if len(proposed) == len(end.parts) else _without_leak(end, proposed)
         if end.text_calls == "off" or end.finish is Finish.REFUSED:
             return end
-        return self._read_text(end, request)
-
-    def _read_text(self, end: ModelEnd, request: ModelRequest) -> ModelEnd:
         text = "".join(part.text for part in end.parts if isinstance(part, Text))
-        if self._is_small and _is_copied(text):
-            return msgspec.structs.replace(end, parts=())
         found = calls_in_text(text, request.tools, is_cut=end.finish is Finish.LENGTH)
-        if not found and self._is_small and end.text_calls == "run":
-            return _with_unknown(end, text, request)
+        if not found and self._is_small:
+            return _read_small(end, text, request)
         if not found or (found[0].is_bare and request.output_schema is not None):  # such an object may be the answer
             return end
         name = end.origin or self._model.name
@@ -107,6 +103,13 @@ class BoundNativeDriver:
             calls = CallsInText(calls=tuple(one.call for one in found), told=told, advice=advice)
             return msgspec.structs.replace(end, calls_in_text=calls)
         return msgspec.structs.replace(_with_calls(end, found), from_text=text, advice=advice if is_first else "")
+
+
+def _read_small(end: ModelEnd, text: str, request: ModelRequest) -> ModelEnd:
+    """Return what a small model means by a text without calls of offered tools."""
+    if _is_copied(text):
+        return msgspec.structs.replace(end, parts=())
+    return _with_unknown(end, text, request) if end.text_calls == "run" else end
 
 
 def _is_copied(text: str) -> bool:
@@ -134,10 +137,13 @@ _NAMED = re.compile(r'^[^"]*"name"\s*:\s*"([\w.-]+)"')
 class _Sentences:
     """Messages whose errors are sentences. Each is made once, so that adapters may encode each once too."""
 
-    def __init__(self) -> None:
+    def __init__(self, facts: ModelFacts) -> None:
+        self._is_needed = facts.has_sentences
         self._made: dict[int, tuple[Message, Message]] = {}
 
     def of(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        if not self._is_needed:
+            return tuple(messages)
         before, self._made = self._made, {}
         for message in messages:
             self._made[id(message)] = before.get(id(message)) or (message, _in_sentences(message))

@@ -79,6 +79,7 @@ def _local(
     key_variable: str = "",
     other_key_variable: str = "",
     quirks: Mapping[str, Any] | None = None,
+    capabilities: frozenset[Capability] = frozenset(),
 ) -> dict[str, Vendor]:
     """Describe a server of one's own; it may have been started with a key.
 
@@ -93,6 +94,7 @@ def _local(
         other_key_variable=other_key_variable,
         needs_key=False,
         quirks={"dialect": dialect, "key_variable": key_variable, "thinking_tags": "closing", **(quirks or {})},
+        capabilities=capabilities,
     )
     return {dialect: vendor}
 
@@ -240,13 +242,14 @@ VENDORS: Mapping[str, Vendor] = {
     # GitHub publishes no page on Copilot's own server. It takes tokens of GitHub's sign-in, and refuses clients that name no editor or
     # integration of theirs in a header.
     **_compatible("copilot", "https://api.githubcopilot.com", key_variable="COPILOT_GITHUB_TOKEN"),
-    # llama.cpp reads calls in the markup of the model's template only, and its small models leave that out.
+    # llama.cpp reads calls in the markup of the model's template only, and its small models leave that out. It holds every model to a schema.
     **_local(
         "llamacpp",
         8080,
         key_variable="LLAMACPP_API_KEY",
         other_key_variable="LLAMA_API_KEY",
         quirks={"text_calls": "run"},
+        capabilities=frozenset({Capability.JSON_SCHEMA}),
     ),
     # LM Studio knows the choices that are a word, and none by name.
     **_local("lmstudio", 1234, quirks={"named_choice": False}),

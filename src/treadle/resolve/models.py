@@ -12,7 +12,17 @@ import msgspec
 from treadle.drivers.native import NativeDriver
 from treadle.errors import ConfigurationError, MissingCredential, UnknownModel, shown
 from treadle.fields import checked, checked_but
-from treadle.ports import Capability, Driver, ErrorForm, HasCapabilities, Model, ModelFacts, Pricing, TextCalls
+from treadle.ports import (
+    Capability,
+    Driver,
+    ErrorForm,
+    HasCapabilities,
+    Model,
+    ModelFacts,
+    Pricing,
+    TextCalls,
+    facts_of,
+)
 from treadle.providers.vendors import LOCAL_SERVERS, VENDORS, Vendor
 from treadle.resolve.journals import SystemClock
 
@@ -145,17 +155,18 @@ def resolve_model(
 
 
 def driver_for(model: Model) -> Driver:
-    """Return the driver for a model's capabilities: native, unless the model cannot call tools.
+    """Return the driver for a model's capabilities: native, unless the model cannot call tools, or is a small one whose server enforces schemas.
 
     Example:
         driver_for(resolve_model("ollama:gemma3", capabilities=["no_tools"]))
     """
     special = model.capabilities if isinstance(model, HasCapabilities) else frozenset[Capability]()
-    if Capability.NO_TOOLS not in special:
+    has_schemas = Capability.JSON_SCHEMA in special
+    if Capability.NO_TOOLS not in special and not (has_schemas and facts_of(model).small):
         return NativeDriver()
     from treadle.drivers.react import ReActDriver
 
-    return ReActDriver(output="json_schema" if Capability.JSON_SCHEMA in special else "json")
+    return ReActDriver(output="json_schema" if has_schemas else "json")
 
 
 def _capabilities(names: Iterable[str]) -> frozenset[Capability]:
