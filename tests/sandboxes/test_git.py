@@ -12,6 +12,7 @@ import pytest
 from treadle import Agent, open_session
 from treadle.sandboxes import launcher
 from treadle.sandboxes.confinement import Confinement
+from treadle.sandboxes.outside import programs_of_git, started_by_git
 from treadle.sandboxes.runners import Bubblewrap, Landlock
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import Command, Decision, ProcessResult
@@ -226,11 +227,80 @@ def test_an_index_is_read_as_git_reads_it(project: Path, tmp_path: Path, way: st
     )
     evil = f"git init -q sub; git -C sub config core.fsmonitor 'touch {tmp_path}/ran; true'"
     done = confined(project, f"python3 mk.py; {evil}", "git")
-    assert "160000" in git(project, "ls-files", "-s")
     subprocess.run(["git", "-C", str(project), "status"], env=ENVIRONMENT, capture_output=True, check=False)
 
     assert not (tmp_path / "ran").exists()
-    assert str(project / "sub/.git") in [one.target for one in done.refused]
+    assert [one.target for one in done.refused] == [
+        str(project / ("sub/.git" if way == "extended flags" else ".git/index"))
+    ]
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rm .git/index; mkfifo .git/index",
+        "python3 -c \"f = open('.git/index', 'wb'); f.write(b'DIRC\\0\\0\\0\\2\\377\\377\\377\\377'); f.truncate(1 << 29)\"",
+        "git init -q new; cd new; printf 'url = %0400000d' 0 | tr 0 ' ' > .git/config; echo x >> .git/config; cd ..; rm -rf .git; mv new/.git .",
+    ],
+)
+def test_no_file_of_a_repository_holds_treadle_up(project: Path, line: str):
+    confined(project, line, "git")
+    confined(project, "true", "git")
+
+    assert started_by_git(str(project)) == ""
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+def test_neither_many_folders_nor_a_later_command_open_a_repository_in_the_folder(project: Path, tmp_path: Path):
+    hooks = {"libs/a/sub": project / "libs/a/sub/hk/pre-commit", "libs/a/own": project / "libs/a/own/hk/pre-commit"}
+    for name, hook in hooks.items():
+        made(project / name)
+        git(project / name, "config", "core.hooksPath", "hk")
+        hook.parent.mkdir()
+        hook.write_text("plain\n")
+    git(project, "add", "libs/a/sub")
+    script = (
+        "for one in libs/a/*; do for f in .git/config .git/hooks/x hk/pre-commit; do echo evil >> $one/$f; done; done"
+    )
+    confined(project, f"{script}; for i in $(seq 1 400); do mkdir a$i; done")
+    confined(project, script)
+
+    assert [hook.read_text() for hook in hooks.values()] == ["plain\n", "plain\n"]
+    assert "evil" not in "".join((project / one / ".git/config").read_text() for one in hooks)
+    assert not [one for one in hooks if (project / one / ".git/hooks/x").exists()]
+
+
+@needs_bwrap
+def test_a_repository_of_the_person_that_a_command_puts_into_the_index_stays(project: Path):
+    made(project / "inner")
+    git(project, "worktree", "add", "-q", "tree")
+    done = confined(project, "git add -A", "git")
+
+    assert "160000" in git(project, "ls-files", "-s", "inner")
+    assert (done.refused, (project / "inner/.git").is_dir(), (project / "tree/.git").is_file()) == ((), True, True)
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+def test_git_is_lifted_for_the_repository_in_which_a_line_starts_and_for_no_other(project: Path):
+    inner = made(project / "inner")
+    script = f"echo x > b; git add -A; git commit -qm two; touch {project}/.git/PWN"
+    confined(project, script, "git", cwd=str(inner))
+
+    assert git(inner, "log", "--format=%s") == "two\none\n"
+    assert not (project / ".git/PWN").exists()
+
+
+def test_programs_are_off_however_the_configuration_names_them(project: Path):
+    (project / ".git/config").write_text(
+        '[filter.X]\n clean = a\n[Trailer "t"] command = b\n[merge "m"]\n driver = c\n'
+    )
+
+    off = programs_of_git(str(project))
+    assert (off["filter.x.clean"], off["trailer.t.command"], off["merge.m.driver"]) == ("false", "false", "false")
 
 
 @needs_bwrap

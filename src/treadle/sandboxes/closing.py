@@ -7,7 +7,7 @@ import os
 import re
 import stat
 
-__all__ = ["CONTINUED", "ClosedNames", "entries_of", "existing", "is_shut", "text_of"]
+__all__ = ["CONTINUED", "ClosedNames", "bytes_of", "entries_of", "existing", "is_shut", "text_of"]
 
 _MOST_BYTES = 1_000_000
 _LONGEST_NAME = 255
@@ -56,10 +56,15 @@ def existing(paths: "list[str]") -> "list[str]":
 
 def text_of(file: str) -> str:
     """Return what a file holds; nothing for a pipe or a device, which might never answer."""
+    return os.fsdecode(bytes_of(file, _MOST_BYTES)).replace("\0", "")
+
+
+def bytes_of(file: str, most: int) -> bytes:
+    """Return the beginning of a file; nothing for a pipe or a device."""
     with contextlib.suppress(OSError), open(os.open(file, _READING), "rb") as content:
         if stat.S_ISREG(os.fstat(content.fileno()).st_mode):
-            return os.fsdecode(content.read(_MOST_BYTES)).replace("\0", "")
-    return ""
+            return content.read(most)
+    return b""
 
 
 class ClosedNames:
@@ -152,8 +157,8 @@ def _counts(path: str) -> bool:
         has_own = os.path.isdir(f"{folder}/objects") and os.path.isdir(f"{folder}/refs")
         return has_own or os.path.lexists(f"{folder}/commondir")
     runs = CONTINUED.get("/".join(path.split("/")[-2:]))
-    text = text_of(path)
-    return runs is None or len(text) >= _MOST_BYTES or runs.search(text) is not None
+    is_long = runs is not None and len(bytes_of(path, _MOST_BYTES)) == _MOST_BYTES
+    return runs is None or is_long or runs.search(text_of(path)) is not None
 
 
 def _rename(folder: str, parts: "list[str]", moved: "dict[str, str]") -> None:

@@ -227,12 +227,26 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
         """Return what these repositories have that leads git out of them.
 
         They are the `.git` of each folder that the index names as a repository of its own, which git enters at `git status`, links in the
-        directory of a repository, through which the next commit of the person would write, and a new repository that has git start programs.
+        directory of a repository, through which the next commit of the person would write, a new repository that has git start programs, and
+        an index that cannot be told.
         """
-        inner = {f"{tree}/{name}/.git" for tree, git in self.trees.items() for name in linked_repositories(git)}
+        inner = {one for tree, git in self.trees.items() for one in self._entered(tree, git)}
         new = (one for one in self.trees.values() if one not in self.writable and os.path.lexists(one))
         inner |= {one for one in new if not is_new_repository(one)}
         return inner.union(*(_links_below(one) for git in self.trees.values() for one in _with_common(git)))
+
+    def _entered(self, tree: str, git: str) -> Iterator[str]:
+        """Yield the `.git` of each repository that git enters from another one, but for those that were read-only and have it start nothing."""
+        try:
+            linked = linked_repositories(git)
+        except ValueError:
+            yield f"{git}/index"
+            return
+        for one in (f"{tree}/{name}/.git" for name in linked):
+            own = git_folder_of(os.path.dirname(one))  # noqa: PTH120 - as above
+            shared = [other for other in _with_common(own) if other in self.trees.values()]
+            if not lies_in(one, self.kept) or not (shared or is_new_repository(own)):
+                yield one
 
     def identities(self) -> dict[str, Identity]:
         """Return which file each protected file is now. A folder on which something is mounted stays what it is."""
@@ -315,18 +329,26 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
     shut: list[str] = []
     """Folders that we cannot look into: the next command may open them again."""
 
+    def add(self, tree: str) -> None:
+        """Add the repository of a working folder, once, if it has one."""
+        own = git_folder_of(tree)
+        if os.path.lexists(f"{tree}/.git") and (tree, own) not in self.trees:
+            self.repositories.extend((f"{tree}/.git", named_git_folder(tree), *_with_common(own)))
+            self.trees.append((tree, own))
+
 
 def _protected(about: Confinement, folders: Sequence[str], found: _Found) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what stays read-only in the writable folders, and the names that nothing may get there."""
     home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - Path.home raises where there is none
     in_home = [one for name in about.protected if lies_in(one := f"{home}/{name}", folders)]
-    configured = [f"{folder}/{name}" for folder in folders for name in configured_names(folder)]
+    inner = [tree for tree, _ in found.trees]
+    configured = [f"{folder}/{name}" for folder in folders for name in configured_names(folder, inner)]
     obeyed = [one for one in obeyed_files() if lies_in(one, folders)]
     # A folder without a repository must not become one by itself: git would obey the `config` in it.
     bare = [
         f"{folder}/{name}" for folder in folders for name in (_CLOSED_OF_GIT if is_repository(folder) else ("HEAD",))
     ]
-    entered = [f"{one}/.git" for tree, own in _trees(folders, found) for one in linked_trees(tree, own)]
+    entered = [f"{one}/.git" for tree, own in _trees(folders, found) for one in _linked(tree, own)]
     protected = [
         *(f"{folder.rstrip('/')}/{name}" for folder in folders for name in about.protected),
         *in_home,
@@ -348,6 +370,12 @@ def _trees(folders: Sequence[str], found: _Found) -> list[tuple[str, str]]:
     """Return the repositories to which the writable folders belong, and those in them."""
     own = [one for one in map(repository_of, folders) if one is not None]
     return list(dict.fromkeys([*own, *found.trees]))
+
+
+def _linked(tree: str, own: str) -> list[str]:
+    with suppress(ValueError):  # git may not understand it either
+        return linked_trees(tree, own)
+    return []
 
 
 def _other_names(folders: Sequence[str], kept: Sequence[str]) -> dict[str, bool]:
@@ -374,9 +402,7 @@ def _looked_for(about: Confinement, folders: Sequence[str]) -> _Found:
             continue
         entries = {one.name: one for one in entries_of(at)}
         if ".git" in entries:
-            own = git_folder_of(at)
-            found.repositories.extend((f"{at}/.git", named_git_folder(at), *_with_common(own)))
-            found.trees.append((at, own))
+            found.add(at)
         elif "HEAD" in entries and at not in folders and ".refused-" not in at and is_repository(at):
             found.repositories.append(at)
         if at not in folders:
@@ -385,7 +411,26 @@ def _looked_for(about: Confinement, folders: Sequence[str]) -> _Found:
         if len(left) < _MOST_FOLDERS:
             left += [one.path for name, one in entries.items() if name not in _NO_PROJECTS and _is_folder(one)]
             del left[_MOST_FOLDERS:]
+    _add_known(found, folders)
     return found
+
+
+def _add_known(found: _Found, folders: Sequence[str]) -> None:
+    """Add the repositories that were found before, and those that an index names: a command that makes many folders hides none of them."""
+    _known.update(dict.fromkeys(tree for tree, _ in found.trees))
+    for at in _known:
+        if lies_in(at, folders):
+            found.add(at)
+    trees = _trees(folders, found)
+    for tree, own in trees:  # which grows meanwhile
+        before = len(found.trees)
+        for one in _linked(tree, own):
+            found.add(one)
+        trees += found.trees[before:]
+
+
+_known: dict[str, None] = {}
+"""Working folders of repositories that this process has found."""
 
 
 @lru_cache(maxsize=8)
@@ -425,11 +470,11 @@ def _links_below(git: str) -> Iterator[str]:
 
 
 def _trees_of(folders: Sequence[str], cwd: str | None) -> dict[str, str]:
-    """Return the repositories in which a command may write history: that of the folder, and one in it that lies in it as a whole, too."""
-    found = repository_of(folders[0]) if folders else None
+    """Return the repository in which a command may write history: that in which it starts, if that lies in the folder as a whole, else that of the folder."""
     inner = repository_of(cwd) if cwd else None
-    more = inner is not None and all(lies_in(one, folders) for one in _with_common(inner[1]))
-    return dict(one for one in (found, inner if more else None) if one is not None)
+    if inner is None or not all(lies_in(one, folders) for one in _with_common(inner[1])):
+        inner = repository_of(folders[0]) if folders else None
+    return {} if inner is None else dict([inner])
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:

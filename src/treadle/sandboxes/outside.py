@@ -1,6 +1,6 @@
 """Outside: what the programs of the person obey in a folder, or reach by another name: git's configuration, and hard links. Looks only."""
 
-# ruff: noqa: PTH112, PTH118, PTH120, PTH123 - texts, not places of ours
+# ruff: noqa: PTH112, PTH118, PTH120 - texts, not places of ours
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import TypeAlias
 
-from treadle.sandboxes.closing import entries_of, text_of
+from treadle.sandboxes.closing import bytes_of, entries_of, text_of
 from treadle.sandboxes.processes import clean_path
 from treadle.tools.protected import HOME_FOLDERS, is_protected
 
@@ -103,7 +103,11 @@ def started_by_git(folder: str) -> str:
         for file in (f"{own}/config.worktree", f"{_common(own)}/config"):
             if key := _key_that_starts(settings_of(file), tree, own):
                 return f"Git may run a program that this folder brings: {file} sets `{key}`."
-        left += [one for path in linked_trees(tree, own) if (one := repository_of(path)) is not None and one[0] == path]
+        try:
+            linked = linked_trees(tree, own)
+        except ValueError:
+            return f"Git may run a program that this folder brings: what {own}/index says cannot be told."
+        left += [one for path in linked if (one := repository_of(path)) is not None and one[0] == path]
         if len(left) > _MOST_FILES:
             return "Git may run a program that this folder brings: it has more submodules than are looked at."
     for file in _of_the_person():
@@ -140,7 +144,8 @@ def programs_of_git(folder: str) -> dict[str, str]:
     own = [] if found is None else [f"{found[1]}/config.worktree", f"{_common(found[1])}/config"]
     off = dict(_OFF)
     for file in (*own, *_of_the_person()):
-        for kind, name in _NAMED.findall(settings_of(file)):
+        for kind, quoted, plain in _NAMED.findall(settings_of(file)):
+            name = quoted or plain.lower()
             off |= {f"{kind.lower()}.{name}.{key}": value for key, value in _OFF_NAMED[kind.lower()].items()}
     return off
 
@@ -154,8 +159,9 @@ _OFF = {
 _OFF_NAMED = {
     "filter": {"clean": "false", "smudge": "false", "process": ""},
     "merge": {"driver": "false"},
+    "trailer": {"command": "false", "cmd": "false"},
 }
-_NAMED = re.compile(r'(?im)^[ \t]*\[(filter|merge)[ \t]+"([^"\n]+)"\]')
+_NAMED = re.compile(r'(?i)\[[ \t]*(filter|merge|trailer)(?:[ \t]+"([^"\n]+)"|\.([\w.-]+))[ \t]*\]')
 
 
 def _realpath(folder: str, name: str) -> str:
@@ -163,13 +169,19 @@ def _realpath(folder: str, name: str) -> str:
 
 
 def linked_trees(tree: str, own: str) -> list[str]:
-    """Return the folders in the working folder of a repository that its index says to be repositories of their own: git enters them by itself."""
-    return [f"{tree}/{one}" for one in _linked(own, tuple(index_files(own)))]
+    """Return the folders in the working folder of a repository that its index says to be repositories of their own: git enters them by itself.
+
+    Raises:
+        ValueError: As `linked_repositories` does.
+    """
+    return [f"{tree}/{one}" for one in _linked(own)]
 
 
-@lru_cache(maxsize=64)
-def _linked(own: str, index: tuple[tuple[str, int, int], ...]) -> frozenset[str]:
-    return frozenset(linked_repositories(own)) if index else frozenset()
+def _linked(own: str) -> frozenset[str]:
+    """Return the same from an index that nobody else has written: most name none, and the bytes of such a mode are found in no time."""
+    index = tuple(index_files(own))
+    has_one = any(_MODE_OF_LINKED in bytes_of(path, _LARGEST_INDEX) for path, _, _ in index)
+    return _linked_now(own, index) if has_one else frozenset()
 
 
 def _key_that_starts(text: str, tree: str, own: str) -> str:
@@ -300,7 +312,7 @@ def repository_of(folder: str) -> tuple[str, str] | None:
 _NEW = re.compile(
     r"""\s*(?:\[(?:core|extensions|user|(?:remote|branch)\ "[^"\\]*")\]
     |(?:repositoryformatversion|filemode|bare|logallrefupdates|symlinks|ignorecase|precomposeunicode|objectformat
-    |name|email|url|fetch|remote|merge)[ \t]*=[^\\"\#;]*)?\s*""",
+    |name|email|url|fetch|remote|merge)[ \t]*=[^\\"\#;]*+)?\s*+""",
     re.VERBOSE | re.IGNORECASE,
 )
 """A line of the configuration that `git init` and `git clone` write."""
@@ -322,49 +334,87 @@ def is_repository(folder: str) -> bool:
 
 def index_files(own: str) -> list[tuple[str, int, int]]:
     """Return the files of the index in the directory of a repository, each with what changes when it is written."""
-    found = [one for one in entries_of(own) if one.name.startswith(("index", "sharedindex."))]
+    found = [one for one in entries_of(own) if one.name == "index" or one.name.startswith("sharedindex.")]
     with contextlib.suppress(OSError):
         return sorted((one.path, one.stat().st_ino, one.stat().st_ctime_ns) for one in found)
     return []
 
 
-def linked_repositories(own: str) -> set[str]:
-    """Return the folders that the index in the directory of a repository says to be repositories of their own, such as submodules."""
-    found: set[str] = set()
-    for path, _, _ in index_files(own):
-        for size in _sizes(own):
-            with contextlib.suppress(OSError, ValueError, IndexError), open(path, "rb") as file:
-                _add_linked(file.read(), size, found)
-    return {one for one in found if not {"", ".", ".."} & set(one.split("/"))}
+def linked_repositories(own: str) -> frozenset[str]:
+    """Return the folders that the index in the directory of a repository says to be repositories of their own, such as submodules.
+
+    Raises:
+        ValueError: A file of the index is not as git writes it, or larger than is looked at. Git may read another one from it.
+    """
+    return _linked_now(own, tuple(index_files(own)))
 
 
-def _sizes(own: str) -> tuple[int, ...]:
-    """Return the sizes that the names of objects may have in a repository: by SHA-1, by SHA-256."""
+@lru_cache(maxsize=64)
+def _linked_now(own: str, index: tuple[tuple[str, int, int], ...]) -> frozenset[str]:
+    found = (one for path, _, _ in index for one in _linked_in(bytes_of(path, _LARGEST_INDEX), _size(own)))
+    return frozenset(one for one in found if not {"", ".", ".."} & set(one.split("/")))
+
+
+def _size(own: str) -> int:
+    """Return the size of the names of objects in a repository: by SHA-1, or by SHA-256."""
     common = _placed(own, text_of(f"{own}/commondir").strip())
-    return (20, 32) if "objectformat" in settings_of(f"{common}/config").lower() else (20,)
+    return 32 if _SHA_256.search(settings_of(f"{common}/config")) else 20
 
 
-def _add_linked(data: bytes, size: int, found: set[str]) -> None:
-    """Read an index of git. Another file, or one with names of another size, ends with an error."""
-    version, at, name = data[7], 12, b""
-    for _ in range(int.from_bytes(data[8:12], "big")):
-        start, kept = at + 42 + size + (2 if data[at + 40 + size] & 0x40 else 0), b""
-        length = int.from_bytes(data[at + 40 + size : at + 42 + size], "big") & _LENGTH
-        if version == 4:  # a name is what it has in common with the one before, and the rest
-            left_out = data[start] & 127
-            while data[start] & 128:
-                start += 1
-                left_out = (left_out + 1 << 7) | (data[start] & 127)
-            start, kept = start + 1, name[: len(name) - left_out]
-        # As git takes it: by the length that the flags say, unless that is too short for it.
-        end = data.index(b"\0", start) if length == _LENGTH else start + length - len(kept)
+def _linked_in(data: bytes, size: int) -> set[str]:
+    """Return what an index of git names with the mode of a repository of its own.
+
+    Raises:
+        ValueError: It is not as git writes it.
+    """
+    version, count, at, name = data[7:8], int.from_bytes(data[8:12], "big"), 12, b""
+    found, begins = set(), dict[int, int]()
+    if not data.startswith(b"DIRC") or version not in (b"\2", b"\3", b"\4") or count * 43 > len(data):
+        raise ValueError("not an index")
+    for number in range(count):
+        flags = int.from_bytes(data[at + 40 + size : at + 42 + size], "big")
+        start, kept = at + 42 + size + (2 if flags & _EXTENDED else 0), b""
+        if version == b"\4":  # a name is what it has in common with the one before, and the rest
+            left_out, start = _number_at(data, start)
+            kept = name[: max(0, len(name) - left_out)]
+        if not kept:
+            begins[number] = at
+        end = data.find(b"\0", start)
         name = kept + data[start:end]
-        if data[at + 26] >> 4 == 0xE:  # all that git looks at, in the mode of a repository of its own
+        is_linked = data[at + 26 : at + 27] >= b"\xe0" and data[at + 26] < 0xF0  # all that git looks at of the mode
+        # Git goes by the length in the flags, unless that is too short for it. A name that is the one of another index is empty.
+        if end < 0 or min(len(name), _LENGTH) != flags & _LENGTH or (is_linked and not name):
+            raise ValueError("not an index as git writes it")
+        if is_linked:
             found.add(os.fsdecode(name))
-        at = end + 1 if version == 4 else at + ((end - at) // 8 + 1) * 8
+        at = end + 1 if version == b"\4" else at + ((end - at) // 8 + 1) * 8
+    _check_blocks(data, begins)
+    return found
 
 
-_LENGTH = 0xFFF
+def _number_at(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number of variable length, and where it ends."""
+    found = data[at] & 127 if at < len(data) else 0
+    while at < len(data) and data[at] & 128:
+        at += 1
+        found = (found + 1 << 7) | (data[at] & 127 if at < len(data) else 0)
+    return found, at + 1
+
+
+def _check_blocks(data: bytes, begins: Mapping[int, int]) -> None:
+    """Check the table by which several threads of git read an index: each of its blocks begins with an entry."""
+    for table in re.finditer(rb"IEOT", data):
+        place, number = table.end() + 8, 0
+        for at in range(place, place - 4 + int.from_bytes(data[place - 8 : place - 4], "big"), 8):
+            if begins.get(number) != int.from_bytes(data[at : at + 4], "big"):
+                raise ValueError("not an index as git writes it")
+            number += int.from_bytes(data[at + 4 : at + 8], "big")
+
+
+_LARGEST_INDEX = 100_000_000
+_MODE_OF_LINKED = b"\0\0\xe0\0"
+_EXTENDED, _LENGTH = 0x4000, 0xFFF
+_SHA_256 = re.compile(r"(?i)objectformat\s*=\s*\"?sha256")
 
 
 _MOST_STEPS = 200

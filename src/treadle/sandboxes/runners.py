@@ -652,7 +652,7 @@ class _Confined:
             about=msgspec.structs.replace(about, network=self._has_network(command)),
             counted=counted,
             moved=closed.moved,
-            replaced=[path for path, identity in before.items() if now.get(path) != identity],
+            replaced=[one for one, identity in before.items() if now.get(one) != identity and one not in closed.moved],
             hosts=() if proxy is None else tuple(proxy.refused),
         )
         return msgspec.structs.replace(result, refused=found) if found else result
