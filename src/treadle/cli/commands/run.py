@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from treadle import Agent, Goal, GoalWork, Message, Session, UnknownSession, load_goal, open_session
+from treadle.cli.bulk import Chosen, chosen_sessions, done_to_all
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import Attached, check_given, guidance_of, message_of, read_task
 from treadle.cli.input.commands import CancelOptions, GoalOptions, ResumeOptions, RunOptions, TaskOptions
@@ -249,6 +250,8 @@ async def _remembered(options: GoalOptions, session_id: str, terminal: Terminal)
 
 async def cancel(options: CancelOptions, terminal: Terminal) -> int:
     """Leave a cancellation, which holds until the run has ended."""
+    if options.has_conditions:
+        return await _cancel_all(options, terminal)
     async with (
         opened(settings_of(options).journal, must_exist=True) as journal,
         opened_session(journal, named(options)) as session,
@@ -279,3 +282,17 @@ async def cancel(options: CancelOptions, terminal: Terminal) -> int:
     )
     terminal.say(f"Cancelled {session.id}: no further calls start, and no further approvals are requested. {then}")
     return 0
+
+
+async def _cancel_all(options: CancelOptions, terminal: Terminal) -> int:
+    """Cancel all runs and tasks that fulfil the conditions."""
+    by = person(options)
+    async with opened(settings_of(options).journal, must_exist=True) as journal:
+        chosen = await chosen_sessions(journal, options, phases=("queued", "running", "paused"))
+
+        async def act(one: Chosen) -> None:
+            async with opened_session(journal, one.id) as session:
+                if not await session.cancel(by=by):
+                    raise UsageError(f"there is no run to cancel: the session is {session.state.phase}")
+
+        return await done_to_all(chosen, act, "Cancel", "cancelled", options, terminal)

@@ -12,6 +12,7 @@ from typing import IO, Literal, NamedTuple
 import msgspec
 
 from treadle import JournalError, Session, TreadleError, expire_sessions, import_session
+from treadle.cli.bulk import Chosen, chosen_sessions, done_to_all
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import (
     ActivateOptions,
@@ -157,6 +158,8 @@ async def activate(options: ActivateOptions, terminal: Terminal) -> int:
 
 
 async def _change(options: StatusOptions, terminal: Terminal, status: Literal["active", "suspended"]) -> int:
+    if options.has_conditions:
+        return await _change_all(options, terminal, status)
     path, given = _named(options)
     async with opened(path, must_exist=True) as journal, opened_session(journal, given) as session:
         reason = options.reason.encode("utf-8", "replace").decode()
@@ -171,6 +174,23 @@ async def _change(options: StatusOptions, terminal: Terminal, status: Literal["a
     if moved_to:
         terminal.say(f"It was moved to {moved_to}: delete the copy there, or calls may run twice.")
     return 0
+
+
+async def _change_all(options: StatusOptions, terminal: Terminal, status: Literal["active", "suspended"]) -> int:
+    """Change the status of all sessions that fulfil the conditions and have the other one."""
+    reason = options.reason.encode("utf-8", "replace").decode()
+    by = person(options)
+    async with opened(settings_of(options).journal, must_exist=True) as journal:
+        other: Literal["active", "suspended"] = "suspended" if status == "active" else "active"
+        found = await chosen_sessions(journal, options, statuses=() if other == "active" else (other,))
+        is_other = {info.id: info.status == other for info in await journal.sessions()}
+
+        async def act(one: Chosen) -> None:
+            async with opened_session(journal, one.id) as session:
+                await session.change(status=status, reason=reason, by=by)
+
+        verb, done = ("Activate", "activated") if status == "active" else ("Suspend", "suspended")
+        return await done_to_all([one for one in found if is_other[one.id]], act, verb, done, options, terminal)
 
 
 async def _check_left(session: Session, moved_to: str) -> None:

@@ -1,9 +1,13 @@
 """What waits for a person: `treadle approvals`, `approve` and `answer`, and the calls in doubt: `doubts` and `resolve`. Runs nothing."""
 
+import csv
+import io
+import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -13,6 +17,7 @@ from treadle import (
     Approval,
     Done,
     Doubt,
+    JournalError,
     NotDone,
     Session,
     Tool,
@@ -22,9 +27,9 @@ from treadle import (
     UnknownInput,
     list_doubts,
 )
+from treadle.cli.bulk import Chosen, done_to_all, of_interest
 from treadle.cli.exits import UsageError
-from treadle.cli.input.commands import AnswerOptions, ApproveOptions, ResolveOptions
-from treadle.cli.input.options import Options
+from treadle.cli.input.commands import AnswerOptions, ApprovalsOptions, ApproveOptions, DoubtsOptions, ResolveOptions
 from treadle.cli.input.places import names_file, rules_file, same_journal
 from treadle.cli.input.rules import save_rule
 from treadle.cli.input.settings import settings_of
@@ -35,7 +40,8 @@ from treadle.cli.output.text import one_line, shown_json, shown_name, shown_time
 from treadle.cli.running import covered_by, ruling_of
 from treadle.cli.sessions import find_approval, find_session, is_there, named, opened, opened_session, person
 from treadle.cli.tool_sources import known_tools
-from treadle.ports import Journal
+from treadle.events import AnyEvent, ApprovalAnswered, ApprovalRequested, RunStarted
+from treadle.ports import Journal, SessionFilter, SessionInfo
 
 __all__ = ["answer", "approvals", "approve", "doubts", "resolve"]
 
@@ -43,14 +49,17 @@ __all__ = ["answer", "approvals", "approve", "doubts", "resolve"]
 # --- Approvals.
 
 
-async def approvals(options: Options, terminal: Terminal) -> int:
+async def approvals(options: ApprovalsOptions, terminal: Terminal) -> int:
     """List what waits. Requests that were answered, and wait only for `resume`, are left out."""
+    if options.is_answered:
+        return await _answered(options, terminal)
     path = settings_of(options).journal
     found: Sequence[Approval] = ()
     doubts: Sequence[Doubt] = ()
     if is_there(path):
         async with opened(path) as journal:
             found, doubts = await journal.approvals(), await list_doubts(journal)
+            found = await of_interest(journal, found, options, tool=options.tool)
     if options.as_json:
         terminal.data([_described(approval) for approval in found])
         return 0
@@ -79,12 +88,87 @@ def _described(approval: Approval) -> dict[str, Any]:
     return {**msgspec.to_builtins(approval), "resume": approval.root_id or approval.session_id}
 
 
+async def _answered(options: ApprovalsOptions, terminal: Terminal) -> int:
+    """List who answered what and when, over all sessions, the latest first."""
+    path = settings_of(options).journal
+    rows: list[dict[str, Any]] = []
+    if is_there(path):
+        async with opened(path) as journal:
+            for info in await journal.sessions(SessionFilter(tenant=options.tenant, since=options.since)):
+                with suppress(JournalError):  # `treadle sessions` says of it that it cannot be read
+                    rows += _answers_in(info, await journal.read(info.id))
+    wanted = [row for row in rows if options.tool in (None, row["tool"]) and options.agent in (None, row["agent"])]
+    wanted = [row for row in wanted if options.since is None or row["at"] >= options.since]
+    wanted.sort(key=lambda row: -row["at"])
+    if options.as_json:
+        terminal.data(wanted)
+    elif options.as_csv:
+        for line in _as_table(wanted):
+            terminal.line(line)
+    else:
+        for row in wanted:
+            why = f": {one_line(row['reason'], 200)}" if row["reason"] else ""
+            said = f"{row['answer']:<5} by {shown_name(row['by'])}{why}"
+            terminal.line(f"{shown_time(row['at'])}  {shown_name(row['tool'])}  {said}  session {row['session_id']}")
+        if not wanted:
+            terminal.say("Nothing was answered.")
+    return 0
+
+
+def _answers_in(info: SessionInfo, events: Sequence[AnyEvent]) -> list[dict[str, Any]]:
+    asked: dict[str, ApprovalRequested] = {}
+    rows, agent = list[dict[str, Any]](), ""
+    for event in events:
+        match event:
+            case RunStarted():
+                agent = event.agent
+            case ApprovalRequested():
+                asked[event.approval_id] = event
+            case ApprovalAnswered() if (about := asked.get(event.approval_id)) is not None:
+                rows.append(
+                    {
+                        "at": event.at if event.given_at is None else event.given_at,
+                        "asked_at": about.at,
+                        "by": event.approved_by,
+                        "answer": event.answer,
+                        "scope": event.scope,
+                        "reason": event.reason,
+                        "tool": about.tool,
+                        "arguments": about.arguments if event.arguments is None else event.arguments,
+                        "agent": agent,
+                        "tenant": info.tenant,
+                        "session_id": info.id,
+                        "id": event.approval_id,
+                    }
+                )
+    return rows
+
+
+def _as_table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Give a table with a line a row. No cell begins like a formula of a spreadsheet."""
+    out = io.StringIO()
+    names = ("at", "by", "answer", "tool", "arguments", "reason", "agent", "tenant", "session_id", "id")
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(names)
+    for row in rows:
+        cells = {
+            **row,
+            "at": datetime.fromtimestamp(row["at"], UTC).isoformat(),
+            "arguments": json.dumps(row["arguments"]),
+        }
+        texts = [str(cells[name]) for name in names]
+        table.writerow([f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text for text in texts])
+    yield from out.getvalue().splitlines()
+
+
 Scope: TypeAlias = Literal["call", "session", "rule"]
 _SCOPES: dict[str, Scope] = {"once": "call", "session": "session", "rule": "rule"}
 
 
 async def approve(options: ApproveOptions, terminal: Terminal) -> int:
     """Allow one call, or deny it."""
+    if options.has_conditions or options.tool is not None:
+        return await _approve_all(options, terminal)
     given: Literal["allow", "deny"] = "deny" if options.is_denied else "allow"
     arguments = _edited(options)
     scope = _scope(options)
@@ -114,6 +198,33 @@ async def approve(options: ApproveOptions, terminal: Terminal) -> int:
     title = f"{'Allowed' if given == 'allow' else 'Denied'} by {by}: "
     terminal.call(title, approval.tool, approval.arguments if arguments is None else arguments, then=f". {then}")
     return 0
+
+
+async def _approve_all(options: ApproveOptions, terminal: Terminal) -> int:
+    """Give one answer to all requests that fulfil the conditions."""
+    if options.arguments is not None or options.scope != "once":
+        raise UsageError("--arguments and --scope are for one request: give its id.")
+    answer: Literal["allow", "deny"] = "deny" if options.is_denied else "allow"
+    reason = options.reason.encode("utf-8", "replace").decode()
+    by = person(options)
+    async with opened(settings_of(options).journal, must_exist=True) as journal:
+        found = await of_interest(journal, await journal.approvals(), options, tool=options.tool)
+        chosen = [
+            Chosen(
+                id=one.id,
+                since=one.requested_at,
+                session_id=one.session_id,
+                about=f"{one.tool} {shown_json(one.arguments, 100)}",
+            )
+            for one in found[: options.limit]
+        ]
+
+        async def act(one: Chosen) -> None:
+            async with opened_session(journal, one.session_id) as session:
+                await session.answer(one.id, answer, reason=reason, by=by)
+
+        verb, done = ("Deny", "denied") if options.is_denied else ("Allow", "allowed")
+        return await done_to_all(chosen, act, verb, done, options, terminal, noun="request")
 
 
 def _scope(options: ApproveOptions) -> Scope:
@@ -192,13 +303,13 @@ async def _given(session: Session, questions: list[Any], text: str, by: str) -> 
 # --- Calls in doubt.
 
 
-async def doubts(options: Options, terminal: Terminal) -> int:
+async def doubts(options: DoubtsOptions, terminal: Terminal) -> int:
     """List the calls in doubt, with what one needs to look into them."""
     path = settings_of(options).journal
     found: Sequence[Doubt] = ()
     if is_there(path):
         async with opened(path) as journal:
-            found = await list_doubts(journal)
+            found = await of_interest(journal, await list_doubts(journal), options, tool=options.tool)
     if options.as_json:
         terminal.data([msgspec.to_builtins(doubt) for doubt in found])
         return 0

@@ -15,6 +15,7 @@ import msgspec
 
 from treadle import (
     AgentMaker,
+    Budget,
     Limit,
     PgQueuerDispatcher,
     SessionLogFilter,
@@ -277,6 +278,9 @@ async def _submit(options: SubmitOptions, settings: Settings, task: str, termina
             priority=options.priority,
             at=options.begins_at,
             key=options.key,
+            budget=Budget(**options.limits) if options.limits else None,
+            deadline=options.deadline,
+            metadata=options.metadata,
             by=person(options),
         )
         await _note_missing(journal, options, terminal)

@@ -8,9 +8,12 @@ import re
 import time
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
+
+import msgspec
 
 from treadle.cli.input.options import (
+    LISTING,
     OUTPUT,
     PLACES,
     RULES,
@@ -18,6 +21,7 @@ from treadle.cli.input.options import (
     Flag,
     Options,
     RunningOptions,
+    StoreOption,
     number_reader,
     read_count,
     read_instant,
@@ -31,13 +35,16 @@ __all__ = [
     "COMMANDS",
     "AcpOptions",
     "AnswerOptions",
+    "ApprovalsOptions",
     "ApproveOptions",
     "BudgetsOptions",
+    "BulkOptions",
     "ChatOptions",
     "CheckOptions",
     "CompletionOptions",
     "ConfigOptions",
     "DoctorOptions",
+    "DoubtsOptions",
     "ExportOptions",
     "ForkOptions",
     "GoalOptions",
@@ -63,6 +70,7 @@ __all__ = [
     "ToolsOptions",
     "TrustOptions",
     "UsageOptions",
+    "WaitingOptions",
     "WatchOptions",
     "WebOptions",
     "WorkerOptions",
@@ -75,11 +83,54 @@ _ANSWERS = "name to record for the answer (default: your login)"
 _DECIDES = "name to record for the decision (default: your login)"
 
 
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _since(text: str) -> float:
+    """Return a time in seconds since 1970. One without a zone is of this machine."""
+    if (age := re.fullmatch(r"(\d{1,9})([smhd])", text, re.ASCII)) is not None:
+        return time.time() - int(age[1]) * _UNITS[age[2]]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise argparse.ArgumentTypeError(
+            f"a time such as 2026-11-30T18:00, or an age such as 90m, 12h or 7d; got {text!r:.60}"
+        ) from None
+
+
+def _age(text: str) -> float:
+    """Return an age in seconds."""
+    if (age := re.fullmatch(r"(\d{1,9})([smhd])", text, re.ASCII)) is None:
+        raise argparse.ArgumentTypeError(f"an age such as 90m, 12h or 7d; got {text!r:.60}")
+    return int(age[1]) * _UNITS[age[2]]
+
+
 class NamedOptions(Options, frozen=True, kw_only=True):
     """One session or call, by its id or as the last one."""
 
     id: Annotated[str | None, Argument("ID", _SESSION)] = None
     is_last: Annotated[bool, Flag("--last", _LAST)] = False
+
+
+class BulkOptions(NamedOptions, frozen=True, kw_only=True):
+    """One session or call, or all that fulfil some conditions."""
+
+    tenant: Annotated[str | None, Flag("--tenant NAME", "all of this tenant; '' for those without one")] = None
+    agent: Annotated[str | None, Flag("--agent NAME", "all of this agent")] = None
+    older_than: Annotated[
+        float | None,
+        Flag("--older-than AGE", "all that have waited, or not changed, for so long: 90m, 12h or 7d", _age),
+    ] = None
+    limit: Annotated[
+        int, Flag("--limit N", "with conditions: at most N, the oldest first (default: 500)", read_count)
+    ] = 500
+    is_preview: Annotated[bool, Flag("--dry-run", "with conditions: only list what it would be")] = False
+    is_sure: Annotated[bool, Flag("--yes", "with conditions: do it without a question")] = False
+
+    @property
+    def has_conditions(self) -> bool:
+        """Whether it is about all that fulfil some conditions."""
+        return any(one is not None for one in (self.tenant, self.agent, self.older_than))
 
 
 # --- Runs: what begins one, or continues it.
@@ -152,12 +203,13 @@ class DemoOptions(Options, frozen=True, kw_only=True):
     shared = ungrouped("profile", "limits", *PLACES, *OUTPUT)
 
 
-class CancelOptions(NamedOptions, frozen=True, kw_only=True):
-    """Cancel a run that is active, paused or interrupted."""
+class CancelOptions(BulkOptions, frozen=True, kw_only=True):
+    """Cancel a run that is active, paused or interrupted, or a task that waits; or all that fulfil some conditions."""
 
     command = "cancel"
     group = "sessions"
     code = "run.cancel"
+    by: Annotated[str | None, Flag("--by NAME", _DECIDES)] = None
 
 
 class ReplayOptions(NamedOptions, frozen=True, kw_only=True):
@@ -176,15 +228,33 @@ class ReplayOptions(NamedOptions, frozen=True, kw_only=True):
 # --- What waits for a person.
 
 
-class ApprovalsOptions(Options, frozen=True, kw_only=True):
-    """List the calls that are waiting for approval."""
+class WaitingOptions(Options, frozen=True, kw_only=True):
+    """What waits for a person, or a part of it."""
+
+    tenant: Annotated[str | None, Flag("--tenant NAME", "only of this tenant; '' for those without one")] = None
+    agent: Annotated[str | None, Flag("--agent NAME", "only of this agent")] = None
+    tool: Annotated[str | None, Flag("--tool NAME", "only calls of this tool")] = None
+    older_than: Annotated[
+        float | None, Flag("--older-than AGE", "only what has waited for so long: 90m, 12h or 7d", _age)
+    ] = None
+
+
+class ApprovalsOptions(WaitingOptions, frozen=True, kw_only=True):
+    """List the calls that are waiting for approval, or who answered what and when."""
 
     command = "approvals"
     code = "waiting.approvals"
+    is_answered: Annotated[
+        bool, Flag("--answered", "list who answered what and when, over all sessions, the latest first")
+    ] = False
+    since: Annotated[
+        float | None, Flag("--since TIME", "with --answered: only since 2026-11-30, or an age such as 30d", _since)
+    ] = None
+    as_csv: Annotated[bool, Flag("--csv", "with --answered: as a table for spreadsheets")] = False
 
 
-class ApproveOptions(NamedOptions, frozen=True, kw_only=True):
-    """Allow or deny a call that is waiting for approval."""
+class ApproveOptions(BulkOptions, frozen=True, kw_only=True):
+    """Allow or deny a call that is waiting for approval, or all that fulfil some conditions."""
 
     command = "approve"
     group = "approvals"
@@ -193,6 +263,7 @@ class ApproveOptions(NamedOptions, frozen=True, kw_only=True):
         str | None, Argument("ID", "the approval, as `treadle approvals` lists it, or a prefix of its id")
     ] = None
     is_last: Annotated[bool, Flag("--last", "the newest approval")] = False
+    tool: Annotated[str | None, Flag("--tool NAME", "all calls of this tool")] = None
     is_denied: Annotated[bool, Flag("--deny", "deny the call")] = False
     scope: Annotated[
         Literal["once", "session", "rule"],
@@ -220,7 +291,7 @@ class AnswerOptions(Options, frozen=True, kw_only=True):
     by: Annotated[str | None, Flag("--by NAME", _ANSWERS)] = None
 
 
-class DoubtsOptions(Options, frozen=True, kw_only=True):
+class DoubtsOptions(WaitingOptions, frozen=True, kw_only=True):
     """List the calls whose outcome is unknown."""
 
     command = "doubts"
@@ -257,6 +328,7 @@ class SubmitOptions(Options, frozen=True, kw_only=True):
     command = "submit"
     group = "worker"
     code = "workers.submit"
+    shared = ungrouped("deadline", "limits", *LISTING)
     task: Annotated[str | None, Argument("task", "the task; - reads it from standard input")] = None
     agent: Annotated[str | None, Flag("--agent NAME", "the agent to run it with (default: `default`)")] = None
     tenant: Annotated[str | None, Flag("--tenant NAME", "the tenant it belongs to; tenants take turns")] = None
@@ -275,6 +347,14 @@ class SubmitOptions(Options, frozen=True, kw_only=True):
         str | None, Flag("--key KEY", "idempotency key: submitting the same key twice creates one session")
     ] = None
     by: Annotated[str | None, Flag("--by NAME", "name to record for the submission (default: your login)")] = None
+    metadata: Annotated[
+        dict[str, Any],
+        Flag(
+            "--metadata NAME=VALUE",
+            "metadata of its session; the value is JSON or plain text; repeatable",
+            action=StoreOption,
+        ),
+    ] = msgspec.field(default_factory=dict)
     is_waiting: Annotated[bool, Flag("--wait", "wait until it ends, and print the answer")] = False
 
 
@@ -615,19 +695,6 @@ _State: TypeAlias = Literal[
     "in-doubt",
     "stranded",
 ]
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def _since(text: str) -> float:
-    """Return a time in seconds since 1970. One without a zone is of this machine."""
-    if (age := re.fullmatch(r"(\d{1,9})([smhd])", text, re.ASCII)) is not None:
-        return time.time() - int(age[1]) * _UNITS[age[2]]
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError, OSError):
-        raise argparse.ArgumentTypeError(
-            f"a time such as 2026-11-30T18:00, or an age such as 90m, 12h or 7d; got {text!r:.60}"
-        ) from None
 
 
 def _point(text: str) -> int | str:
@@ -773,8 +840,8 @@ class ExportOptions(NamedOptions, frozen=True, kw_only=True):
     is_exact: Annotated[bool, Flag("--exact", "keep secrets in the file, to continue the session elsewhere")] = False
 
 
-class StatusOptions(NamedOptions, frozen=True, kw_only=True):
-    """A change of a session's status."""
+class StatusOptions(BulkOptions, frozen=True, kw_only=True):
+    """A change of the status of a session, or of all that fulfil some conditions."""
 
     reason: Annotated[str, Flag("--reason TEXT", "reason to record")] = ""
     by: Annotated[str | None, Flag("--by NAME", _DECIDES)] = None
@@ -806,14 +873,14 @@ class ImportOptions(Options, frozen=True, kw_only=True):
 
 
 class SuspendOptions(StatusOptions, frozen=True, kw_only=True):
-    """Block new runs in a session until it is activated."""
+    """Block new runs in a session until it is activated, or in all that fulfil some conditions."""
 
     command = "sessions suspend"
     code = "session_acts.suspend"
 
 
 class ActivateOptions(StatusOptions, frozen=True, kw_only=True):
-    """Allow runs in a suspended session again."""
+    """Allow runs in a suspended session again, or in all that fulfil some conditions."""
 
     command = "sessions activate"
     code = "session_acts.activate"

@@ -17,6 +17,7 @@ import msgspec
 from treadle import Budget, ConfigurationError
 
 __all__ = [
+    "LISTING",
     "LONGEST_SECONDS",
     "OUTPUT",
     "PLACES",
@@ -31,6 +32,7 @@ __all__ = [
     "Parser",
     "RunningOptions",
     "Sandbox",
+    "StoreOption",
     "as_other",
     "number_reader",
     "read_count",
@@ -238,8 +240,8 @@ class _StoreLimit(argparse.Action):
         namespace.limits = {**vars(namespace).get("limits", {}), **limit}
 
 
-class _StoreOption(argparse.Action):
-    """Collects the options of the model in one mapping."""
+class StoreOption(argparse.Action):
+    """Collects options of the form NAME=VALUE in one mapping."""
 
     def __call__(
         self,
@@ -255,7 +257,7 @@ class _StoreOption(argparse.Action):
             value = json.loads(text)
         except (ValueError, RecursionError):
             value = text
-        namespace.model_options = {**vars(namespace).get("model_options", {}), name.strip(): value}
+        setattr(namespace, self.dest, {**(getattr(namespace, self.dest, None) or {}), name.strip(): value})
 
 
 # --- What several commands take alike.
@@ -311,7 +313,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         Flag(
             "-o --option NAME=VALUE",
             "set a field of each model request, such as temperature=0; the value is JSON or plain text; repeatable",
-            action=_StoreOption,
+            action=StoreOption,
         ),
     ] = {}
     is_bare: Annotated[

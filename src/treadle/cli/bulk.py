@@ -1,0 +1,149 @@
+"""Bulk: one act on all sessions, or requests, that fulfil some conditions: chosen, shown, confirmed, and done one by one."""
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from treadle import Approval, Doubt, TreadleError
+from treadle.cli.exits import UsageError
+from treadle.cli.input.commands import BulkOptions, WaitingOptions
+from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import counted, one_line, shown_time
+from treadle.cli.running import is_confirmed
+from treadle.cli.sessions import UNREADABLE, opened_session
+from treadle.ports import Journal, SessionFilter
+
+__all__ = ["Chosen", "chosen_sessions", "done_to_all", "of_interest"]
+
+_SHOWN = 20
+
+
+class Chosen(NamedTuple):
+    """Something that an act is done to."""
+
+    id: str
+    """Of the session, or of the request."""
+    since: float
+    """Since when it has waited, or has not changed, in seconds since 1970."""
+    about: str
+    """What it is, for people."""
+    session_id: str
+    """The session."""
+
+
+async def chosen_sessions(
+    journal: Journal, options: BulkOptions, *, phases: Sequence[str] = (), statuses: Sequence[Any] = ()
+) -> list[Chosen]:
+    """Return the sessions that fulfil the conditions, the one that has not changed for longest first.
+
+    Args:
+        phases: Only sessions in one of these phases. If statuses are given too, either is enough.
+        statuses: Only sessions with one of these statuses.
+    """
+    where = SessionFilter(phases=tuple(phases), statuses=tuple(statuses), without_deleted=True, tenant=options.tenant)
+    before = None if options.older_than is None else time.time() - options.older_than
+    found = []
+    for info in reversed(await journal.sessions(where)):
+        is_old = before is None or info.updated_at <= before
+        if is_old and (options.agent is None or await _agent_of(journal, info.id) == options.agent):
+            about = f"{info.phase:<9}  {one_line(info.task, 80)}"
+            found.append(Chosen(id=info.id, since=info.updated_at, about=about, session_id=info.id))
+        if len(found) == options.limit:
+            break
+    return found
+
+
+async def _agent_of(journal: Journal, session_id: str) -> str:
+    """Return the agent of a session, or of the one at the top for one that carries out a call; empty for none."""
+    try:
+        async with opened_session(journal, session_id) as session:
+            state = session.state
+    except UNREADABLE:
+        return ""
+    if state.root_id != session_id:
+        return await _agent_of(journal, state.root_id)
+    return state.submitted.agent if state.submitted is not None else "" if state.run is None else state.run.agent
+
+
+async def of_interest(
+    journal: Journal, found: Iterable[Any], options: WaitingOptions | BulkOptions, *, tool: str | None
+) -> list[Any]:
+    """Return the requests or doubts that fulfil the conditions, the oldest first."""
+    kept: list[Approval | Doubt] = [one for one in found if tool is None or one.tool == tool]
+    if options.older_than is not None:
+        before = time.time() - options.older_than
+        kept = [one for one in kept if _since(one) <= before]
+    if options.tenant is not None or options.agent is not None:
+        tenants = {info.id: info.tenant for info in await journal.sessions()}
+        tops = {one.session_id: await _top_of(journal, one) for one in kept}
+        kept = [one for one in kept if options.tenant in (None, tenants.get(tops[one.session_id], ""))]
+        if options.agent is not None:
+            kept = [one for one in kept if await _agent_of(journal, one.session_id) == options.agent]
+    return sorted(kept, key=_since)
+
+
+def _since(one: Approval | Doubt) -> float:
+    return one.requested_at if isinstance(one, Approval) else one.since
+
+
+async def _top_of(journal: Journal, one: Approval | Doubt) -> str:
+    if isinstance(one, Approval):
+        return one.root_id or one.session_id
+    async with opened_session(journal, one.session_id) as session:
+        return session.state.root_id
+
+
+async def done_to_all(
+    chosen: Sequence[Chosen],
+    act: Callable[[Chosen], Awaitable[None]],
+    verb: str,
+    done: str,
+    options: BulkOptions,
+    terminal: Terminal,
+    *,
+    noun: str = "session",
+) -> int:
+    """Show what is chosen, ask, and do it to one after the other. Return 1 where one of them failed, or nothing was to be done.
+
+    Args:
+        verb: What is done, such as `Cancel`.
+        done: What was done, such as `cancelled`.
+        noun: What it is done to.
+    """
+    if options.id is not None or options.is_last:
+        raise UsageError("Give an id, or conditions such as --tenant, and not both.")
+    _show(chosen, options, terminal)
+    if options.is_preview or not chosen:
+        if options.as_json:
+            terminal.data([_told(one) for one in chosen])
+        would = f"{counted(len(chosen), noun)} would be {done}."
+        terminal.say(would if chosen else f"No {noun} fulfils these conditions.")
+        return 0
+    if not (options.is_sure or options.as_json or is_confirmed(f"{verb} {counted(len(chosen), noun)}?", terminal)):
+        terminal.say("Nothing is changed.")
+        return 1
+    failed: dict[str, str] = {}
+    for one in chosen:
+        try:
+            await act(one)
+        except TreadleError as error:  # the others are done all the same
+            failed[one.id] = str(error)
+    if options.as_json:
+        terminal.data([_told(one, is_done=one.id not in failed, error=failed.get(one.id)) for one in chosen])
+    for key, message in failed.items():
+        terminal.say(f"{key}: {one_line(message, 300)}")
+    terminal.say(f"{counted(len(chosen) - len(failed), noun)} {done}" + (f", {len(failed)} not." if failed else "."))
+    return 1 if failed else 0
+
+
+def _show(chosen: Sequence[Chosen], options: BulkOptions, terminal: Terminal) -> None:
+    if options.as_json:
+        return
+    for one in chosen[:_SHOWN]:
+        terminal.line(f"{one.id}  {shown_time(one.since)}  {one.about}")
+    if len(chosen) > _SHOWN:
+        terminal.say(f"and {len(chosen) - _SHOWN} more")
+
+
+def _told(one: Chosen, *, is_done: bool = False, error: str | None = None) -> dict[str, Any]:
+    return {"id": one.id, "session_id": one.session_id, "done": is_done, "error": error}
