@@ -126,7 +126,7 @@ async def done_to_all(
     for one in chosen:
         try:
             await act(one)
-        except TreadleError as error:  # the others are done all the same
+        except TreadleError as error:  # the others are done anyway
             failed[one.id] = str(error)
     if options.as_json:
         terminal.data([_told(one, is_done=one.id not in failed, error=failed.get(one.id)) for one in chosen])
