@@ -5,7 +5,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -393,7 +393,7 @@ def _other_names(folders: Sequence[str], kept: Sequence[str]) -> dict[str, bool]
 
 def _looked_for(about: Confinement, folders: Sequence[str]) -> _Found:
     """Look for what is protected in the writable folders, wherever it lies in them."""
-    found, names = _Found(), _first_parts(tuple(about.protected))
+    found, (names, wild) = _Found(), _first_parts(tuple(about.protected))
     found.repositories.extend(f"{one}/{name}" for one in folders if is_repository(one) for name in _KEPT_OF_GIT)
     left = [*folders]
     for at in left:  # which grows meanwhile
@@ -406,8 +406,9 @@ def _looked_for(about: Confinement, folders: Sequence[str]) -> _Found:
         elif "HEAD" in entries and at not in folders and ".refused-" not in at and is_repository(at):
             found.repositories.append(at)
         if at not in folders:
-            named = (f"{at}/{rest}" for name in entries for rest in _fitting(names, name))
+            named = (f"{at}/{rest}" for name in names.keys() & entries.keys() for rest in names[name])
             found.deeper.extend(one for one in named if os.path.lexists(one))
+            found.deeper.extend(f"{at}/{name}" for name in entries if wild.fullmatch(name))
         if len(left) < _MOST_FOLDERS:
             left += [one.path for name, one in entries.items() if name not in _NO_PROJECTS and _is_folder(one)]
             del left[_MOST_FOLDERS:]
@@ -434,22 +435,14 @@ _known: dict[str, None] = {}
 
 
 @lru_cache(maxsize=8)
-def _first_parts(protected: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Return protected names by their first part. What belongs to git is looked for by itself."""
+def _first_parts(protected: tuple[str, ...]) -> tuple[dict[str, tuple[str, ...]], "re.Pattern[str]"]:
+    """Return protected names by their first part, and a pattern for those whose first part is one. What belongs to git is looked for by itself."""
     found: dict[str, tuple[str, ...]] = {}
     for name in protected:
         first = name.partition("/")[0]
         found[first] = (*found.get(first, ()), name)
-    return {first: names for first, names in found.items() if first != ".git"}
-
-
-def _fitting(names: Mapping[str, tuple[str, ...]], entry: str) -> Iterator[str]:
-    """Yield the protected names that begin with an entry of a folder."""
-    yield from names.get(entry, ())
-    for first in names:
-        begin, star, end = first.partition("*")
-        if star and entry.startswith(begin) and entry.endswith(end):
-            yield entry
+    wild = "|".join(fnmatch.translate(one) for one in found if "*" in one)
+    return {first: names for first, names in found.items() if first != ".git"}, re.compile(wild or r"(?!)")
 
 
 def _with_common(own: str) -> list[str]:
