@@ -4,6 +4,7 @@ import re
 import time
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 
 import msgspec
@@ -56,8 +57,8 @@ _MEANT = "|".join(
     )
 )
 """Invisible characters that make up the one before or after them, as writing has them: in emoji, keycaps, flags and letters."""
-_UNSAFE = re.compile(f"(?=[\x00-\x08\x0b-\x1f{_INVISIBLE}])(?:({_MEANT})|.)", re.DOTALL)  # tab and line feed stay
-_UNSAFE_IN_LINE = re.compile(f"(?=[\x00-\x1f{_INVISIBLE}{_STRANGE_BLANKS}])(?:({_MEANT})|.)", re.DOTALL)
+_UNSAFE = re.compile(f"[\x00-\x08\x0b-\x1f{_INVISIBLE}]")  # tab and line feed stay
+_UNSAFE_IN_LINE = re.compile(f"[\x00-\x1f{_INVISIBLE}{_STRANGE_BLANKS}]")
 _UNSAFE_IN_JSON = re.compile(f"[{_INVISIBLE}{_STRANGE_BLANKS}]")
 _BLANKS = re.compile(r"\s+")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.:/-]*", re.ASCII)
@@ -88,12 +89,22 @@ def printable(text: str) -> str:
         >>> printable("red: \x1b[31m")
         'red: \\x1b[31m'
     """
-    return _UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
+    return _escaped(text.replace("\r\n", "\n"), _UNSAFE)
 
 
 def one_record(text: str) -> str:
     """Return a text as one line that cannot end early: a line feed in it is shown as `\\n`."""
-    return _UNSAFE_IN_LINE.sub(_escape, text)
+    return _escaped(text, _UNSAFE_IN_LINE)
+
+
+def _escaped(text: str, unsafe: re.Pattern[str]) -> str:
+    return _but_meant(unsafe).sub(_escape, text) if unsafe.search(text) else text
+
+
+@cache
+def _but_meant(unsafe: re.Pattern[str]) -> re.Pattern[str]:
+    """Return what finds unsafe characters, and in its first group those that are meant. To make it takes longer than to start without it."""
+    return re.compile(f"(?={unsafe.pattern})(?:({_MEANT})|.)", re.DOTALL)
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -355,6 +355,7 @@ class Chat:
         self._failed: set[tuple[str, str]] = set()
         """Toolsets that could not be opened and why, as it was said: each message tries again."""
         self._insisted_at = float("-inf")
+        self._cycling = asyncio.Lock()
         self._doing: Literal["run", "command"] = "command"
         """What is under way, where something is."""
         self._is_new = False  # whether the session began here, under an id of its own
@@ -608,10 +609,11 @@ class Chat:
             self._work.cancel()
 
     async def _cycle_mode(self) -> None:
-        now = self.session.mode
-        mode = _MODES[(_MODES.index(now) + 1) % len(_MODES)] if now in _MODES else _MODES[0]
-        await self.session.set_mode(mode, by=person(self.options))  # type: ignore[arg-type]  # one of the literals
-        self.stand()
+        async with self._cycling:  # each press goes on from the one before
+            now = self.session.mode
+            mode = _MODES[(_MODES.index(now) + 1) % len(_MODES)] if now in _MODES else _MODES[0]
+            await self.session.set_mode(mode, by=person(self.options))  # type: ignore[arg-type]  # one of the literals
+            self.stand()
 
     # --- tasks
 
