@@ -46,8 +46,9 @@ IN_A_HOME = textwrap.dedent(
     from treadle import Bubblewrap, Confinement, Landlock
     from treadle.tools import Command
     kind, home, folder, script, *opened = sys.argv[1:]
-    sandbox = {"Bubblewrap": Bubblewrap, "Landlock": Landlock}[kind](Confinement(writable=(folder,), readable=tuple(opened)))
-    done = asyncio.run(sandbox.run(Command(arguments=("/bin/bash", "-c", script), cwd=folder)))
+    sandbox = {"Bubblewrap": Bubblewrap, "Landlock": Landlock}[kind](Confinement(writable=(folder,), readable=tuple(one for one in opened if one.startswith("/"))))
+    lifted = tuple(one for one in opened if one.startswith("write "))
+    done = asyncio.run(sandbox.run(Command(arguments=("/bin/bash", "-c", script), cwd=folder, lifted=lifted)))
     print(done.stdout, end="")
     """
 )
@@ -104,11 +105,38 @@ def test_a_private_place_that_the_person_opens_can_be_read_and_not_written(kind:
     assert not (home / ".pyenv/x").exists()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_links_in_private_folders_lead_to_is_private_too(kind: Kind, home: Path, tmp_path: Path):
+    for name, link in (("hosts.yml", ".config/gh/hosts.yml"), ("deep", ".ssh/keys/deep"), ("tool", ".docker/cli/tool")):
+        (home / "dotfiles").mkdir(exist_ok=True)
+        (home / "dotfiles" / name).write_text(f"canary {name}\n")
+        (home / link).parent.mkdir(parents=True, exist_ok=True)
+        (home / link).symlink_to(home / "dotfiles" / name)
+    (home / "dotfiles/tool").chmod(0o755)
+    said = in_home(kind, home, tmp_path / "w", "cat ~/dotfiles/* ~/.config/gh/* ~/.ssh/keys/*")
+
+    assert said == "canary tool\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_private_place_that_does_not_exist_yet_is_not_left_to_a_command(kind: Kind, home: Path, tmp_path: Path):
+    for name in ("~/.gnupg", "~/.config/sops/age", "~/.newtool/secrets", "~/.local/state/treadle/x"):
+        with pytest.raises(subprocess.CalledProcessError) as error:
+            in_home(kind, home, tmp_path / "w", "true", f"write {name}")
+        assert "private place" in error.value.stderr
+    assert not (home / ".gnupg").exists()
+
+    (home / ".kube").mkdir()
+    in_home(kind, home, home, "mkdir .docker; echo x > .docker/config.json; echo x > .netrc; echo x > fine")
+    assert [one for one in (".docker", ".netrc") if (home / one).exists()] == []
+
+
 PRIVATE = """
     .ssh/id_x .config/gh/hosts.yml .local/share/atuin/history.db .ollama/id_ed25519 .ethereum/keystore .near-credentials/x .cloudflared/cert.pem
     .vault_pass .passwd-s3fs .docker/config.json .local/share/uv/credentials .config/doppler/.doppler .weechat/x .newtool/credentials.json
     .newtool/access-token .newtool/auth.json .newtool_history .config/newtool/secrets.yaml .config/newtool/tls.key .local/share/newtool/tokens.json
     .local/state/newtool/history .newpass .config/treadle/history .local/state/treadle/journal.db .local/share/keyrings/x .client_secret
+    .vnc/passwd .config/syncthing/key.pem .librewolf/x .modal.toml .config/scw/config.yaml
 """
 OPEN = """
     .bashrc .gitconfig .cargo/bin/rustc .cargo/config.toml .rustup/settings.toml .nvm/nvm.sh .pyenv/version .m2/repository/x .config/git/config

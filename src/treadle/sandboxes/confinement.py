@@ -31,7 +31,7 @@ from treadle.sandboxes.outside import (
     steps_of,
 )
 from treadle.sandboxes.own import obeyed_files, own_places
-from treadle.sandboxes.private import private_places
+from treadle.sandboxes.private import credential_names, is_private_name, private_places
 from treadle.tools import Need
 from treadle.tools.needs import GIT
 from treadle.tools.protected import SEALED, UNDER_WAY
@@ -304,7 +304,7 @@ def lifted_folder(value: str, private: Sequence[str]) -> str:
     named = os.path.normpath(os.path.expanduser(value))  # noqa: PTH111 - a text
     if os.path.realpath(named) != named:  # a person has allowed the folder of this name, not what a link leads to
         raise OSError(f"{value} leads elsewhere, to {os.path.realpath(named)}: nothing was run.")
-    if lies_in(named, private):
+    if lies_in(named, private) or (not os.path.lexists(named) and is_private_name(named, os.environ)):
         raise OSError(f"{value} is a private place that no command may write: nothing was run.")
     return named
 
@@ -354,7 +354,7 @@ def _protected(about: Confinement, folders: Sequence[str], found: _Found) -> tup
         *in_home,
         *entered,
     ]
-    closed = [*protected, *configured, *obeyed, *bare]
+    closed = [*protected, *configured, *obeyed, *bare, *credential_names(os.environ)]
     own = (one for one in own_places() if one not in folders)
     places = [*existing(protected), *configured, *obeyed, *own, *found.repositories, *found.deeper]
     # Nothing can be mounted on a link: one that leads to what is protected is made anew where it was replaced.

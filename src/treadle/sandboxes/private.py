@@ -7,20 +7,22 @@ import os
 import pwd
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from glob import glob
+from itertools import islice
 from pathlib import Path
 
 from treadle.sandboxes.closing import entries_of, is_shut
 from treadle.sandboxes.own import config_folder, state_folder
 
-__all__ = ["is_reached", "private_places"]
+__all__ = ["credential_names", "is_private_name", "is_reached", "private_places"]
 
 _STATE = ("journal.db", "processes", "history", "keys.json")
 _PASSED = (".cache", ".Trash")
 """Folders of a home with much in them, and nothing that is looked for."""
+_MOST_ENTRIES = 2_000
 _MOVED = ((".config/", "XDG_CONFIG_HOME"), (".local/share/", "XDG_DATA_HOME"), (".local/state/", "XDG_STATE_HOME"))
 
 
@@ -42,11 +44,29 @@ def private_places(environment: Mapping[str, str]) -> tuple[str, ...]:
     shut = {one: is_shut(one) for one in {os.path.dirname(one) for one in found}}
     found = [os.path.dirname(one) if shut[os.path.dirname(one)] else one for one in found]
     real = dict.fromkeys(os.path.realpath(one) for one in found if os.path.lexists(one))
+    real |= dict.fromkeys(_led_to(real, homes))
     return tuple(
         one
         for one in real
         if not any(f"{home}/".startswith(f"{one}/") for home in homes) and _is_plain(one) and is_reached(one)
     )
+
+
+def is_private_name(path: str, environment: Mapping[str, str]) -> bool:
+    """Whether a path would be a private place of a home, or lie in one, also where it does not exist."""
+    homes = _homes(environment)
+    places = [*_named(homes, environment), *_state(environment)]
+    for folder, begin in _searched(homes, environment):
+        parts = path.removeprefix(f"{folder}/").split("/") if path.startswith(f"{folder}/") else [""]
+        places += [path] if parts[0].startswith(begin) and any(map(_anywhere().match, parts[:2])) else []
+    return any(path == one or path.startswith(f"{one}/") for one in places)
+
+
+def credential_names(environment: Mapping[str, str]) -> list[str]:
+    """Return the names of private places of a home from which a program takes keys, or the program that has them. They need not exist."""
+    kinds = _kinds()["home"]
+    names = " ".join(kinds[one] for one in ("keys", "clouds", "tokens", "passwords")).split()
+    return [f"{home}/{name}" for home in _homes(environment) for name in names]
 
 
 def is_reached(path: str) -> bool:
@@ -72,9 +92,13 @@ def _homes(environment: Mapping[str, str]) -> set[str]:
 
 
 @cache
+def _kinds() -> dict[str, dict[str, str]]:
+    return tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
+@cache
 def _listed() -> dict[str, list[str]]:
-    read = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-    return {name: " ".join(kinds.values()).split() for name, kinds in read.items()}
+    return {name: " ".join(kinds.values()).split() for name, kinds in _kinds().items()}
 
 
 @cache
@@ -82,13 +106,24 @@ def _anywhere() -> re.Pattern[str]:
     return re.compile("|".join(map(fnmatch.translate, _listed()["anywhere"])))
 
 
-def _of_the_homes(homes: set[str], environment: Mapping[str, str]) -> Iterator[str]:
+def _named(homes: set[str], environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield the places that are listed by name."""
     moved = [(begin, base) for begin, variable in _MOVED if (base := environment.get(variable))]
     for name in _listed()["home"]:
         yield from (f"{home}/{name}" for home in homes)
         yield from (f"{base}/{name.removeprefix(begin)}" for begin, base in moved if name.startswith(begin))
-    parents = [*(f"{home}/{begin}".rstrip("/") for home in homes for begin, _ in _MOVED), *(base for _, base in moved)]
-    for folder, begin in [*((one, ".") for one in homes), *((one, "") for one in parents)]:
+
+
+def _searched(homes: set[str], environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the folders in which others are looked for, each with what the names of its entries begin with."""
+    bases = [base for _, variable in _MOVED if (base := environment.get(variable))]
+    parents = [*(f"{home}/{begin}".rstrip("/") for home in homes for begin, _ in _MOVED), *bases]
+    return [*((one, ".") for one in homes), *((one, "") for one in parents)]
+
+
+def _of_the_homes(homes: set[str], environment: Mapping[str, str]) -> Iterator[str]:
+    yield from _named(homes, environment)
+    for folder, begin in _searched(homes, environment):
         for entry in entries_of(folder):
             if entry.name.startswith(begin) and _anywhere().match(entry.name):
                 yield entry.path
@@ -96,6 +131,25 @@ def _of_the_homes(homes: set[str], environment: Mapping[str, str]) -> Iterator[s
                 if is_shut(entry.path):
                     yield entry.path
                 yield from (one.path for one in entries_of(entry.path) if _anywhere().match(one.name))
+
+
+def _led_to(places: Iterable[str], homes: set[str]) -> Iterator[str]:
+    """Yield the files of a home to which links in private folders of it lead, such as those of a folder with dotfiles. Programs are no secrets."""
+    tops = [one for one in places if any(one.startswith(f"{home}/") for home in homes)]
+    inner = islice((one for top in tops for one in entries_of(top)), _MOST_ENTRIES)
+    for entry in islice(_with_inner(inner), _MOST_ENTRIES):
+        if entry.is_symlink():
+            real = os.path.realpath(entry.path)
+            is_own = any(real.startswith(f"{home}/") for home in homes)
+            if is_own and os.path.isfile(real) and not os.access(real, os.X_OK):
+                yield real
+
+
+def _with_inner(entries: "Iterable[os.DirEntry[str]]") -> "Iterator[os.DirEntry[str]]":
+    for one in entries:
+        yield one
+        if one.is_dir(follow_symlinks=False):
+            yield from entries_of(one.path)
 
 
 def _is_plain(path: str) -> bool:
