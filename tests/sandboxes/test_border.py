@@ -503,13 +503,33 @@ def test_the_whole_network_is_lifted_by_a_star(kind: Kind, server: int, tmp_path
     assert run(kind, tmp_path / "w", line, lifted=("network *",)).stdout.startswith("served /all")
 
 
-@needs_bwrap
-def test_a_socket_in_the_file_system_on_which_a_program_answers_is_covered(home: Path, tmp_path: Path):
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(home / "s"))
-        one.listen()
-        script = f"import socket; socket.socket(socket.AF_UNIX).connect({str(home / 's')!r}); print('connected')"
-        done = run(Bubblewrap, tmp_path / "w", f'python3 -c "{script}"')
+WAYS = {
+    "absolute": lambda one, home: one.bind(str(home / "s")),
+    "renamed": lambda one, home: (one.bind(str(home / "t")), (home / "t").rename(home / "s")),
+    "moved": lambda one, home: (one.bind(str(home / ".ssh/t")), (home / ".ssh/t").rename(home / "s")),
+    "linked": lambda one, home: (one.bind(str(home / ".aws/t")), os.link(home / ".aws/t", home / "s")),
+    "relative": lambda one, home: one.bind(os.path.relpath(home / "s")),
+    "two lines": lambda one, home: (one.bind(str(home / "a\nb")), (home / "s").symlink_to("a\nb")),
+}
+SOCKETS = """
+import os, socket, sys
+other, own = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+own.bind("/tmp/own")
+print("has its own", flush=True)
+other.connect(sys.argv[1])
+print("connected")
+"""
 
-    assert "connected" not in done.stdout
+
+@needs_bwrap
+@pytest.mark.parametrize("way", WAYS)
+def test_a_socket_in_the_file_system_on_which_a_program_answers_is_reached_by_no_name(
+    way: str, home: Path, tmp_path: Path
+):
+    with socket.socket(socket.AF_UNIX) as one:
+        WAYS[way](one, home)
+        one.listen()
+        done = run(Bubblewrap, tmp_path / "w", f"python3 -c {shlex.quote(SOCKETS)} {home}/s")
+
+    assert done.stdout == ("has its own\n" if way in ("absolute", "renamed") else "")
     assert done.exit_code != 0

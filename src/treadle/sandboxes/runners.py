@@ -9,6 +9,7 @@ import secrets
 import shlex
 import shutil
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -138,10 +139,13 @@ _SET_OWNER = (8, 15)  # F_SETOWN, F_SETOWN_EX: who gets a signal of input
 
 
 @cache
-def call_filter(kind: Literal["namespaces", "files"], *, has_network: bool, landlock_abi: int = 0) -> bytes:
+def call_filter(
+    kind: Literal["namespaces", "files"], *, has_network: bool, has_unix: bool = False, landlock_abi: int = 0
+) -> bytes:
     """Return the filter of a sandbox: `namespaces` for bubblewrap, `files` for Landlock, which has no namespaces to hold the rest.
 
     Args:
+        has_unix: Whether there are Unix sockets, beside pairs. Only namespaces hold those with names that begin with NUL.
         landlock_abi: What this kernel's Landlock holds by itself. An older one has its gaps closed here.
 
     Raises:
@@ -160,9 +164,8 @@ def call_filter(kind: Literal["namespaces", "files"], *, has_network: bool, land
     found += _commands(_IOCTL[at], _TYPES if kind == "namespaces" else (*_TYPES, *_FLAGS))
     found += _of_btrfs(at)
     if kind == "namespaces":
-        # A name that begins with NUL belongs to the network: where that is the machine's, so are its sockets of such names.
-        found += _sockets(_SOCKET[at], (_AF_INET, _AF_INET6) if has_network else (_AF_UNIX, _AF_INET, _AF_INET6))
-        found += _pairs(at) if has_network else []
+        found += _sockets(_SOCKET[at], (_AF_UNIX, _AF_INET, _AF_INET6) if has_unix else (_AF_INET, _AF_INET6))
+        found += [] if has_unix else _pairs(at)
     else:
         found += _pairs(at)
         found += _sockets(_SOCKET[at], (_AF_INET, _AF_INET6)) if has_network else _closed(_SOCKET[at], _EACCES)
@@ -406,7 +409,7 @@ def _is_listened_on(port: str) -> bool:
 
 def _read(path: str) -> str:
     with suppress(OSError):
-        return Path(path).read_text()
+        return Path(path).read_text(encoding="utf-8", errors="surrogateescape")
     return ""
 
 
@@ -776,7 +779,10 @@ class Bubblewrap(_Confined):
         user = ("--uid", str(os.getuid() or 1000), "--gid", str(os.getgid() or 1000))
         found = [self._program, *_NAMESPACES, *user, "--seccomp", str(FILTER)]
         found += [] if has_network else ["--unshare-net"]
+        # A name that begins with NUL belongs to the network: where that is the machine's, so are its sockets of such names.
+        answering = None if has_network else _answering(places)
         mounts = _mounts(places, has_network=has_network, size=about.temporary_bytes)
+        mounts |= {one: _closed_to_all(one) for one in answering or ()}
         found += _options(mounts, places)
         found += ["--chdir", _folder(command, places), "--clearenv"]
         for name, value in _environment(command, places, temporary=TEMPORARY[0]).items():
@@ -789,7 +795,9 @@ class Bubblewrap(_Confined):
         program = (*found, "--", *begin, *connector, *command.arguments)
         return Launch(
             limits=_limits(about),
-            program=with_filter(program, call_filter("namespaces", has_network=has_network)),
+            program=with_filter(
+                program, call_filter("namespaces", has_network=has_network, has_unix=answering is not None)
+            ),
             cwd="/",
             env={"PATH": os.defpath},
             places=places,
@@ -934,7 +942,7 @@ def _mounts(places: Places, *, has_network: bool, size: int) -> dict[str, tuple[
     mounts |= {one: ("--ro-bind", one) for one in places.kept}
     mounts |= {one: _emptied(one) for one in places.private}
     mounts |= {one: ("--ro-bind", one) for one in places.opened if not lies_in(one, places.writable)}
-    mounts |= {one: _closed_to_all(one) for one in (*places.covered, *([] if has_network else _answering(places)))}
+    mounts |= {one: _closed_to_all(one) for one in places.covered}
     # Settings of the kernel stand in /proc, and root's number is root's for them in every namespace.
     mounts |= {"/run": ("--tmpfs",), "/proc": ("--proc",), "/dev": ("--dev",), TEMPORARY[-1]: temporary}
     if has_network and (resolver := os.path.realpath("/etc/resolv.conf")).startswith("/run/"):
@@ -1005,14 +1013,35 @@ def _closed_to_all(place: str) -> tuple[str, ...]:
     return ("--perms", "0000", "--tmpfs") if Path(place).is_dir() else ("--ro-bind", "/dev/null")
 
 
-def _answering(places: Places) -> list[str]:
-    """Return the sockets in the file system on which programs of the machine answer: a file that may only be read can be connected to."""
+def _answering(places: Places) -> list[str] | None:
+    """Return the sockets in the file system on which programs of the machine answer: a file that may only be read can be connected to.
+
+    Beside the name of one, all sockets in its folder count, since many a program renames its own. None where one may have a name that is
+    not found: it was bound by a relative path or has gone elsewhere. A command has no Unix sockets then.
+    """
+    found: list[str] = []
+    rows = [_SOCKET_ROW.fullmatch(row) for row in _read("/proc/net/unix").split("\n")[1:-1]]
+    for name in dict.fromkeys(row[1] if row else "two lines" for row in rows):
+        if name is None or name.startswith("@"):
+            continue
+        folder = os.path.realpath(os.path.dirname(name))  # noqa: PTH120 - a text
+        if name.startswith("/") and not places.hold(folder):
+            continue
+        here = [one.path for one in entries_of(folder) if _is_socket(one)] if name.startswith("/") else []
+        if not here or any(os.lstat(one).st_nlink > 1 for one in here):
+            return None
+        found += filter(is_reached, here)
+    return found
+
+
+_SOCKET_ROW = re.compile(r"[0-9a-f]+: (?:[0-9A-F]+ +){5}\d+(?: (.*))?")
+"""A row of the kernel's table of Unix sockets. `@` stands for the NUL that begins a name of the network; a name may hold a line's end."""
+
+
+def _is_socket(entry: "os.DirEntry[str]") -> bool:
     with suppress(OSError):
-        lines = Path("/proc/net/unix").read_text(errors="surrogateescape").splitlines()
-        names = dict.fromkeys(line.partition(" /")[2] for line in lines)
-        real = (os.path.realpath(f"/{one}") for one in names if one)
-        return [one for one in real if places.hold(one) and Path(one).exists() and is_reached(one)]
-    return []
+        return stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)
+    return False
 
 
 def _ways(places: Places) -> list[str]:
