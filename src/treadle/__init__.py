@@ -113,6 +113,7 @@ if TYPE_CHECKING:
     from treadle.sandboxes.runners import Landlock as Landlock
     from treadle.sandboxes.runners import find_sandbox as find_sandbox
     from treadle.sessions.explain import Explanation as Explanation
+    from treadle.sessions.importing import import_messages as import_messages
     from treadle.sessions.session import Session as Session
     from treadle.state import Approval as Approval
     from treadle.state import Doubt as Doubt
@@ -232,6 +233,7 @@ _NAMES = {
     "sandboxes.processes": "run_process",
     "sandboxes.runners": "Bubblewrap Landlock find_sandbox",
     "sessions.explain": "Explanation",
+    "sessions.importing": "import_messages",
     "sessions.session": "Session",
     "state": "Approval Doubt Suspended",
     "stops": "EXIT_IN_DOUBT EXIT_NOT_STORED EXIT_SESSION_HELD EXIT_USAGE StopReason exit_code",
