@@ -134,7 +134,7 @@ def _of_the_homes(homes: set[str], environment: Mapping[str, str]) -> Iterator[s
 
 
 def _led_to(places: Iterable[str], homes: set[str]) -> Iterator[str]:
-    """Yield the files of a home to which links in private folders of it lead, such as those of a folder with dotfiles. Programs are no secrets."""
+    """Yield the files of a home to which links in private folders of it lead, such as those of a folder with dotfiles. A program is not private."""
     tops = [one for one in places if any(one.startswith(f"{home}/") for home in homes)]
     inner = islice((one for top in tops for one in entries_of(top)), _MOST_ENTRIES)
     for entry in islice(_with_inner(inner), _MOST_ENTRIES):
