@@ -13,16 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
 from tests.workers.test_worker_limits import told
 from tests.workers.test_workers import Waiting, until, working
 
 import program
 from postgres_server import PostgresServer
-from treadle import Agent, ConfigurationError, tool
+from treadle import Agent, ConfigurationError, open_journal, open_session, tool
 from treadle.journals.postgres import open_postgres
-from treadle.testing import ScriptedModel, call, text
+from treadle.testing import FakeClock, ScriptedModel, call, text
 from treadle.tools import Tool
 from treadle.workers import Worker, result, submit
+from treadle.workers.health import Metrics, Queue
 
 pytestmark = pytest.mark.row("W14")
 
@@ -244,7 +247,7 @@ def test_the_command_answers_on_its_port_and_logs_with_session_and_run(tmp_path:
 _AGENTS = '''
 import logging
 from treadle import Agent, tool
-from treadle.testing import ScriptedModel, call, text
+from treadle.testing import FakeClock, ScriptedModel, call, text
 
 @tool(effect="read")
 async def look() -> str:
@@ -276,3 +279,49 @@ async def test_a_session_that_a_drain_hands_over_is_no_error(tmp_path: Path) -> 
         await submit(address, "clerk", "Look")
         await waiting.begun.wait()
     assert "treadle_errors_total{" not in worker._metrics.text([])  # its server has ended with it
+
+
+# --- What operators are given to watch with.
+
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations"
+
+
+def watched() -> set[str]:
+    """Return the metrics that the alert rules and the dashboard ask for."""
+    rules = yaml.safe_load((OPERATIONS / "alerts.yml").read_text())["groups"][0]["rules"]
+    panels = json.loads((OPERATIONS / "dashboard.json").read_text())["panels"]
+    asked = [rule["expr"] for rule in rules] + [panel["targets"][0]["expr"] for panel in panels]
+    return {name for one in asked for name in re.findall(r"treadle_\w+", one)}
+
+
+def test_alerts_and_dashboard_ask_for_metrics_that_exist_and_say_what_to_do():
+    rules = yaml.safe_load((OPERATIONS / "alerts.yml").read_text())["groups"][0]["rules"]
+    page = (OPERATIONS.parent / "operating-workers.md").read_text()
+
+    assert all(f"`{name}`" in page for name in watched())
+    assert all(rule["annotations"]["summary"] and rule["annotations"]["action"] for rule in rules)
+
+
+async def test_what_waits_for_a_person_is_counted_by_tenant_and_read_by_a_strict_parser(tmp_path: Path) -> None:
+    @tool(effect="unsafe")
+    async def pay(account: str) -> str:
+        """Pay an account."""
+        return "paid"
+
+    async with open_journal(tmp_path / "agent.db") as journal:
+        for tenant in ("acme", "acme", 'gl"obex'):
+            async with open_session(journal) as session:
+                await session.change(metadata={"tenant": tenant})
+                turns = [call("pay", account="DE02"), text("Paid.")]
+                await Agent(ScriptedModel(turns), tools=[pay], name="clerk").run("Pay", session=session)
+        async with open_session(journal) as session:
+            await session.change(status="suspended")
+        queue = Queue(journal, FakeClock(now=session.clock.now() + 100))
+        body = Metrics().text(await queue.samples())
+
+    families = {family.name: family for family in text_string_to_metric_families(body)}
+    open_ = {sample.labels["tenant"]: sample.value for sample in families["treadle_approvals_open"].samples}
+    assert open_ == {"acme": 2, 'gl"obex': 1}
+    assert all(sample.value >= 99 for sample in families["treadle_approvals_oldest_seconds"].samples)
+    assert families["treadle_sessions_suspended"].samples[0].value == 1
+    assert families["treadle_doubts_open"].samples[0].value == 0

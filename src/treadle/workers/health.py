@@ -25,8 +25,9 @@ from treadle.events import (
 )
 from treadle.fields import checked
 from treadle.messages import Usage
-from treadle.ports import Clock, Journal
+from treadle.ports import Clock, Journal, SessionFilter
 from treadle.redaction import redacted_logger
+from treadle.resolve.archives import list_doubts
 from treadle.tools import CallStatus
 from treadle.workers.limits import Subject
 from treadle.workers.presence import WorkerInfo
@@ -80,6 +81,11 @@ _GAUGES = {
     "treadle_limit_waiting": "Sessions and requests that wait for a limit, as this worker sees it.",
     "treadle_queue_tasks": "Tasks that are due and that no worker has begun, over the whole journal.",
     "treadle_queue_oldest_seconds": "How long the oldest of these tasks has been due.",
+    "treadle_approvals_open": "Requests for consent that wait for a person, over the whole journal.",
+    "treadle_approvals_oldest_seconds": "How long the oldest of these requests has waited.",
+    "treadle_doubts_open": "Calls of unknown outcome that no person has resolved, over the whole journal.",
+    "treadle_doubts_oldest_seconds": "How long ago the oldest of these calls started.",
+    "treadle_sessions_suspended": "Sessions that a person has suspended, or that a worker has set aside.",
     "treadle_approvals_expiring": "Requests for consent with an expiry time that wait for a person, over the whole journal.",
     "treadle_sessions_stranded": "Sessions that no living worker can continue, as this worker has seen, by reason.",
     "treadle_queue_seen": "1 where the journal could be asked what waits, else 0.",
@@ -226,6 +232,8 @@ _FRESH_SECONDS = 1.0
 """How long what the journal said of its queue is told again."""
 _ANSWER_SECONDS = 2.0
 """How long the journal has to say what waits."""
+_DOUBTS_SECONDS = 60.0
+"""How long the number of doubts is told again: each session that has not ended is read for it."""
 
 Condition: TypeAlias = Literal["beginning", "ready", "draining", "waiting_for_journal", "superseded"]
 """`ready`: it takes sessions; `superseded`: another worker has its name, and it ends."""
@@ -250,6 +258,8 @@ class Queue:
         self._clock = clock
         self._asked_at = float("-inf")
         self._samples: list[Sample] = []
+        self._doubts: list[Sample] = []
+        self._doubts_at = float("-inf")
         self._asking = asyncio.Lock()
 
     async def samples(self) -> list[Sample]:
@@ -277,12 +287,33 @@ class Queue:
         samples = [
             Sample("treadle_queue_seen", 1),
             Sample("treadle_approvals_expiring", sum(item.kind == "approval" for item in items)),
+            *await self._for_people(now),
         ]
         for tenant, times in sorted(due_since.items()):
             whose = (("tenant", tenant),)
             samples.append(Sample("treadle_queue_tasks", len(times), whose))
             samples.append(Sample("treadle_queue_oldest_seconds", now - min(times), whose))
         return samples
+
+    async def _for_people(self, now: float) -> list[Sample]:
+        """Return how much waits for a person, and for how long."""
+        tenants = {info.id: info.tenant for info in await self._journal.sessions(SessionFilter(phases=("paused",)))}
+        asked_since: defaultdict[str, list[float]] = defaultdict(list)
+        for approval in await self._journal.approvals():
+            asked_since[tenants.get(approval.root_id or approval.session_id, "")].append(approval.requested_at)
+        samples = []
+        for tenant, times in sorted(asked_since.items()):
+            whose = (("tenant", tenant),)
+            samples.append(Sample("treadle_approvals_open", len(times), whose))
+            samples.append(Sample("treadle_approvals_oldest_seconds", now - min(times), whose))
+        suspended = await self._journal.sessions(SessionFilter(statuses=("suspended",)))
+        samples.append(Sample("treadle_sessions_suspended", len(suspended)))
+        if (time_now := asyncio.get_running_loop().time()) - self._doubts_at >= _DOUBTS_SECONDS:
+            since = [doubt.since for doubt in await list_doubts(self._journal)]
+            self._doubts = [Sample("treadle_doubts_open", len(since))]
+            self._doubts += [Sample("treadle_doubts_oldest_seconds", now - min(since))] if since else []
+            self._doubts_at = time_now
+        return [*samples, *self._doubts]
 
 
 class HealthServer:
