@@ -271,7 +271,13 @@ def test_private_places_in_a_writable_folder_are_private(kind: Kind, home: Path)
     assert not (home / ".ssh/config").exists()
 
 
-START_FILES = (".bashrc", ".config/autostart/x", ".cargo/config.toml", ".config/fish/config.fish")
+START_FILES = (
+    ".bashrc",
+    ".config/autostart/x",
+    ".cargo/config.toml",
+    ".config/fish/config.fish",
+    ".local/lib/python3.9/site-packages/x.pth",
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -108,14 +108,14 @@ def test_git_is_lifted_for_the_history_and_not_for_what_git_runs(project: Path):
         project,
         "echo two > a.txt && git add -A && git commit -qm two && git switch -qc other && git stash list && git log --format=%s; "
         "echo evil > .git/hooks/post-commit; git config a.b c; echo /tmp > .git/commondir; mkdir -p .git/rebase-merge; "
-        "echo 'exec evil' > .git/rebase-merge/git-rebase-todo",
+        "echo 'exec evil' > .git/rebase-merge/git-rebase-todo; mkdir .git/remotes; echo 'URL: ./evil' > .git/remotes/origin",
         "git",
     )
 
     assert done.stdout == "two\none\n"
     assert git(project, "log", "--format=%s", "other") == "two\none\n"
     assert files(project / ".git/hooks") | {"config": (project / ".git/config").read_bytes()} == kept
-    assert not (project / ".git/commondir").exists()
+    assert not [one for one in ("commondir", "remotes") if (project / ".git" / one).exists()]
     assert not (project / ".git/rebase-merge/git-rebase-todo").exists()
     assert {Path(one.target).name for one in done.refused} >= {"commondir", "git-rebase-todo"}
 

@@ -69,7 +69,7 @@ SEALED = (
     ".config/treadle", ".config/git", ".config/fish", ".config/autostart", ".config/systemd", ".config/environment.d", ".config/nvim",
     ".config/mise", ".config/mise.toml", ".config/mise.*.toml", ".bash_functions", ".bashrc.d", ".oh-my-zsh", ".cargo/env", ".nvm/nvm.sh", ".psqlrc",
     ".sqliterc", ".config/Code/User", ".config/zed", ".config/tmux", ".config/direnv", ".config/gdb", ".config/i3", ".config/sway", ".config/hypr",
-    ".config/kitty", ".config/plasma-workspace", ".local/share/systemd", ".local/share/dbus-1", ".local/share/applications",
+    ".config/kitty", ".config/plasma-workspace", ".local/share/systemd", ".local/share/dbus-1", ".local/share/applications", ".local/lib",
 )  # fmt: skip
 """Names that stay as they are in a sandbox's writable folders, also where they do not exist: what is there makes a program of the person run
 code, though the person does not call the code of the project. The last eight lines are for a home that is writable. A `*` in the last part
