@@ -20,10 +20,10 @@ from treadle.engine.spec import AgentSpec, RunResult, conclude, link_runs, trace
 from treadle.errors import AgentChanged, ConfigurationError, JournalError, RunHandedOver, SessionConflict, shown
 from treadle.events import MessageAdded, RunResumed, RunStarted, SessionChanged, Subscriber
 from treadle.messages import Message, user_message
-from treadle.ports import HasLive, Model
+from treadle.ports import Model
 from treadle.redaction import redacted_logger
 from treadle.sessions.inbox import Inbox
-from treadle.sessions.live import LiveTeller
+from treadle.sessions.live import LiveTeller, teller_of
 from treadle.sessions.maintenance import settle
 from treadle.sessions.session import Session
 from treadle.sessions.views import ReadOnlyView
@@ -150,8 +150,7 @@ class Lifecycle:
             self.session = session
             interrupt = self._interruptible(session)
             session.ledger.subscribers = [*self.subscribers, *self.watchers]
-            if isinstance(session.journal, HasLive):
-                session.ledger.live = self._live = LiveTeller(session.journal, session.id)
+            session.ledger.live = self._live = teller_of(session.journal, session.id)
             self._check_name()
             self._check_tenant(session)
             check_deps(self._spec.toolbox, self._deps)

@@ -6,6 +6,7 @@ The pieces of one answer are one text, a line each. Its number is that of the an
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, suppress
+from typing import Any
 
 import msgspec
 
@@ -21,10 +22,10 @@ from treadle.events import (
     decode_event,
     encode_event,
 )
-from treadle.ports import HasLive
+from treadle.ports import HasLive, Journal
 from treadle.redaction import redacted_logger
 
-__all__ = ["LiveTeller", "with_live"]
+__all__ = ["LiveTeller", "teller_of", "with_live"]
 
 
 logger = redacted_logger(__name__)
@@ -110,6 +111,12 @@ class LiveTeller:
             self._timer.cancel()
         if self._untold:
             await self._tell()
+
+
+def teller_of(journal: Journal, session_id: str) -> LiveTeller | None:
+    """Return what tells the followers of a session; None where its journal cannot."""
+    line: Any = journal  # `isinstance` of a Protocol is slow, and this is asked in each run
+    return LiveTeller(line, session_id) if hasattr(journal, "tell_live") else None
 
 
 class _Answer(msgspec.Struct):
