@@ -20,7 +20,8 @@ from types import CodeType, FrameType
 from typing import Any, Self
 
 import treadle
-from treadle import Agent, Budget, Guards, allow, open_journal, open_session, resolve_model, tool
+from treadle import Agent, Budget, allow, open_journal, open_session, resolve_model, tool
+from treadle.budgets import Guards
 
 SOURCE = str(Path(treadle.__file__).resolve().parent) + os.sep
 SHORT, LONG = 10, 30

@@ -13,11 +13,13 @@ import time
 from itertools import count
 from pathlib import Path
 
-from treadle import Effect, RuleSet, Tool, ToolCall, file_tools, scoped, shell_tool, writing_tools
+from treadle import Effect, Tool, ToolCall, file_tools, shell_tool
+from treadle.permissions import RuleSet, scoped
 from treadle.permissions.lines import resolved
 from treadle.permissions.policies import decide
 from treadle.sessions.session import Session
 from treadle.tools import CheckedCall
+from treadle.toolsets import writing_tools
 
 RULES = 1000
 OTHER_MS, COMMAND_MS = 0.1, 1.0

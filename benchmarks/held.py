@@ -271,8 +271,8 @@ _WORDS = "token = a_b-c, password: " * 2_000_000
 
 
 async def _redact(watch: Watch, name: str, _: str) -> str:
-    from treadle import Agent, Budget, Redactor, Tool, open_session
-    from treadle.redaction import remember
+    from treadle import Agent, Budget, Tool, open_session
+    from treadle.redaction import Redactor, remember
     from treadle.testing import ScriptedModel, call, text
 
     remember([f"key-in-use-{number}" for number in range(20)])
@@ -311,7 +311,8 @@ async def _redact(watch: Watch, name: str, _: str) -> str:
 
 
 async def _import(watch: Watch, lines: Any) -> str:
-    from treadle import import_session, open_journal
+    from treadle import open_journal
+    from treadle.resolve.archives import import_session
 
     with tempfile.TemporaryDirectory() as folder:
         journal = await open_journal(Path(folder) / "other.db")

@@ -26,28 +26,11 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from treadle import (
-    Agent,
-    Budget,
-    ClearResults,
-    Done,
-    Goal,
-    Guards,
-    Handoff,
-    NotDone,
-    NothingToResume,
-    OnDemand,
-    RunResult,
-    StopRules,
-    Subagent,
-    Tiers,
-    Tool,
-    ToolContext,
-    ask,
-    open_session,
-    run_goal,
-    subagent_tool,
-)
+from treadle import Agent, Budget, Done, NotDone, RunResult, Tool, ToolContext, ask, open_session
+from treadle.agents import Goal, StopRules, Subagent, run_goal, subagent_tool
+from treadle.budgets import Guards
+from treadle.context import ClearResults, Handoff, Tiers
+from treadle.errors import NothingToResume
 from treadle.events import ContextCompacted
 from treadle.journals.sqlite import SqliteJournal
 from treadle.messages import Finish, Text, ToolCall, Usage
@@ -55,6 +38,7 @@ from treadle.ports import ModelEnd, ModelPart, ModelRequest
 from treadle.providers.openai_chat.request import ChatRequests
 from treadle.testing import check_chat_history
 from treadle.tools import JsonObject
+from treadle.toolsets import OnDemand
 
 OBJECTIVE = "Number all the shelves of the tea shop, one after the other"
 WINDOW = 32_000

@@ -13,7 +13,8 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from treadle import Bubblewrap, Confinement, Landlock, SandboxUnavailable
+from treadle.errors import SandboxUnavailable
+from treadle.sandboxes import Bubblewrap, Confinement, Landlock
 from treadle.tools import Command
 
 GOAL_MS = 30.0

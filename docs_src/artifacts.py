@@ -3,9 +3,10 @@
 import asyncio
 import json
 
-from treadle import Agent, Budget, artifact_tool, tool
+from treadle import Agent, Budget, tool
 from treadle.ports import ModelRequest
 from treadle.testing import ScriptedCall, ScriptedModel, call, text
+from treadle.toolsets import artifact_tool
 
 
 @tool(effect="read")

@@ -4,8 +4,9 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from treadle import Agent, allow, deny, file_tools, first_of, shell_tool, writing_tools
+from treadle import Agent, allow, deny, file_tools, first_of, shell_tool
 from treadle.testing import ScriptedModel, call, text
+from treadle.toolsets import writing_tools
 
 FOLDER = Path(tempfile.mkdtemp())
 (FOLDER / "notes.txt").write_text("teapots: 12\n")

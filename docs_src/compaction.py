@@ -2,7 +2,8 @@
 
 import asyncio
 
-from treadle import Agent, ClearResults, Summarize, Tiers, tool
+from treadle import Agent, tool
+from treadle.context import ClearResults, Summarize, Tiers
 from treadle.errors import ContextOverflow
 from treadle.events import ContextCompacted
 from treadle.testing import ScriptedModel, call, text

@@ -5,7 +5,8 @@ import re
 
 import msgspec
 
-from treadle import Agent, CurrentTrace, Injected, Message, Redacted, Session, Window, open_session, tool
+from treadle import Agent, Message, Session, open_session, tool
+from treadle.context import CurrentTrace, Injected, Redacted, Window
 from treadle.messages import Part, Result, Text
 from treadle.ports import SessionView
 from treadle.testing import ScriptedModel, call, text

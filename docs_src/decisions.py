@@ -2,10 +2,10 @@
 
 import asyncio
 
-from treadle import Agent, CheckedCall, Command, Decision, ProcessResult, Tool, ToolContext
+from treadle import Agent, CheckedCall, Decision, Tool, ToolContext
 from treadle.ports import SessionView
 from treadle.testing import ScriptedModel, call, text
-from treadle.tools import JsonObject
+from treadle.tools import Command, JsonObject, ProcessResult
 
 ANY: JsonObject = {"type": "object"}
 

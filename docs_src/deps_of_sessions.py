@@ -6,9 +6,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from treadle import Agent, ToolContext, Worker, result, submit, tool
+from treadle import Agent, ToolContext, Worker, submit, tool
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import SessionSnapshot
+from treadle.workers import result
 
 ORDERS = {"acme": ["a samovar"], "initech": ["two teapots"]}
 

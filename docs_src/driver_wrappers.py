@@ -4,7 +4,8 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 
-from treadle import Agent, NativeDriver, Tool, ToolCall, tool
+from treadle import Agent, Tool, ToolCall, tool
+from treadle.drivers import NativeDriver
 from treadle.ports import BoundDriver, Driver, Executor, Model, ModelEnd, ModelPart, ModelRequest
 from treadle.testing import ScriptedModel, call, text
 

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from treadle import Agent, Price, with_fallback
+from treadle import Agent, Price
+from treadle.resolve import with_fallback
 from treadle.testing import ScriptedModel, Turn, text
 
 

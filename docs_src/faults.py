@@ -4,7 +4,8 @@ import asyncio
 import itertools
 from contextlib import suppress
 
-from treadle import Agent, JournalError, NothingToResume, open_journal, open_session, tool
+from treadle import Agent, open_journal, open_session, tool
+from treadle.errors import JournalError, NothingToResume
 from treadle.testing import FakeClock, FaultyJournal, ScriptedModel, Turn, call, text
 
 paid: list[int] = []

@@ -4,8 +4,9 @@ import asyncio
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from treadle import Agent, file_tools, find_skills, folder_instructions, skill_tool
+from treadle import Agent, file_tools
 from treadle.testing import ScriptedModel, call, text
+from treadle.toolsets import find_skills, folder_instructions, skill_tool
 
 SKILL = """---
 name: release

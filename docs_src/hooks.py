@@ -2,7 +2,8 @@
 
 import asyncio
 
-from treadle import Agent, Decision, Hook, HookContext, tool
+from treadle import Agent, Decision, tool
+from treadle.ports import Hook, HookContext
 from treadle.testing import ScriptedModel, call, text
 
 

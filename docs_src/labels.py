@@ -2,7 +2,8 @@
 
 import asyncio
 
-from treadle import Agent, Labelled, WholeHistory, tool
+from treadle import Agent, tool
+from treadle.context import Labelled, WholeHistory
 from treadle.testing import ScriptedModel, call, text
 
 

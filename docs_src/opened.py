@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
-from treadle import Agent, Tool, ToolsetContext, tool
-from treadle.ports import SessionView
+from treadle import Agent, Tool, tool
+from treadle.ports import SessionView, ToolsetContext
 from treadle.testing import ScriptedModel, call, text
 
 

@@ -4,9 +4,10 @@ import asyncio
 
 import msgspec
 
-from treadle import Agent, CheckedCall, Decision, ToolCall, ToolResult, allow, ask, deny, first_of, tool
+from treadle import Agent, CheckedCall, Decision, ToolCall, allow, ask, deny, first_of, tool
 from treadle.ports import SessionView
 from treadle.testing import ScriptedModel, call, text
+from treadle.tools import ToolResult
 
 
 @tool(effect="unsafe")

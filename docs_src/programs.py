@@ -3,7 +3,8 @@
 import asyncio
 import sys
 
-from treadle import Agent, run_process, tool
+from treadle import Agent, tool
+from treadle.sandboxes import run_process
 from treadle.testing import ScriptedModel, call, text
 
 

@@ -3,7 +3,8 @@
 import asyncio
 import json
 
-from treadle import Agent, ReActDriver, tool
+from treadle import Agent, tool
+from treadle.drivers import ReActDriver
 from treadle.testing import ScriptedModel, text
 
 

@@ -5,7 +5,9 @@ import json
 import tempfile
 from pathlib import Path
 
-from treadle import ToolExample, check_tools, load_tool_examples, tool
+from treadle import tool
+from treadle.agents import check_tools, load_tool_examples
+from treadle.tools import ToolExample
 
 
 @tool(

@@ -5,7 +5,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from treadle import Agent, AgentChanged, Agents, Tool, open_session, tool
+from treadle import Agent, Agents, Tool, open_session, tool
+from treadle.errors import AgentChanged
 from treadle.testing import ScriptedModel, TurnLike, call, text
 
 

@@ -4,7 +4,8 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from treadle import Agent, RecordingModel, ReplayModel, tool
+from treadle import Agent, tool
+from treadle.providers import RecordingModel, ReplayModel
 from treadle.testing import ScriptedModel, call, text
 
 

@@ -4,7 +4,8 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from treadle import Agent, allow, import_session, open_journal, open_session, tool
+from treadle import Agent, allow, open_journal, open_session, tool
+from treadle.resolve.archives import import_session
 from treadle.testing import ScriptedModel, call, text
 
 

@@ -5,9 +5,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from treadle import Agent, Worker, result, submit
+from treadle import Agent, Worker, submit
 from treadle.errors import WorkerNameTaken
 from treadle.testing import ScriptedModel, text
+from treadle.workers import result
 
 JOURNAL = Path(tempfile.mkdtemp()) / "agent.db"
 

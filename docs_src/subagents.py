@@ -4,7 +4,8 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from treadle import Agent, file_tools, load_subagents, subagent_tool
+from treadle import Agent, file_tools
+from treadle.agents import load_subagents, subagent_tool
 from treadle.testing import ScriptedModel, call, text
 
 SCOUT = """---

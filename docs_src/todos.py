@@ -2,8 +2,9 @@
 
 import asyncio
 
-from treadle import Agent, open_session, todo_tool, tool
+from treadle import Agent, open_session, tool
 from treadle.testing import ScriptedModel, call, text
+from treadle.toolsets import todo_tool
 
 
 @tool(effect="read")

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from treadle import Agent, Done, NotDone, Subject, Tool, ToolContext, allow, tool
+from treadle import Agent, Done, NotDone, Tool, ToolContext, allow, tool
 from treadle.testing import ScriptedModel, TurnLike, call, text
-from treadle.tools import JsonObject
+from treadle.tools import JsonObject, Subject
 
 PAID: dict[str, int] = {}
 

@@ -4,7 +4,8 @@ import asyncio
 import base64
 import logging
 
-from treadle import Agent, Rejected, ToolContext, ToolOutput, Transient, tool
+from treadle import Agent, Rejected, ToolContext, ToolOutput, tool
+from treadle.errors import Transient
 from treadle.messages import Media
 from treadle.testing import ScriptedModel, call, text
 

@@ -7,9 +7,10 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from treadle import Agent, Prefixed, Tool, ToolContext, ToolsetContext
-from treadle.ports import SessionView
+from treadle import Agent, Tool, ToolContext
+from treadle.ports import SessionView, ToolsetContext
 from treadle.testing import ScriptedModel, call, text
+from treadle.toolsets import Prefixed
 
 SERVER = """
 import json, sys

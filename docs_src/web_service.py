@@ -9,7 +9,8 @@ from pathlib import Path
 
 from aiohttp import ClientSession, web
 
-from treadle import Agent, Agents, Run, RunHandedOver, SessionHeld, UnknownApproval, open_session, tool
+from treadle import Agent, Agents, Run, SessionHeld, open_session, tool
+from treadle.errors import RunHandedOver, UnknownApproval
 from treadle.events import encode_event, public_events
 from treadle.testing import ScriptedModel, call, text
 from treadle.workers import follow

@@ -15,6 +15,7 @@ __all__ = [
     "EDGES",
     "NOUNS",
     "PACKAGE",
+    "PACKAGES",
     "PROJECT",
     "all_names",
     "functions",
@@ -43,6 +44,24 @@ NOUNS = (
     "ports",
 )
 """The files at the root, and the folders that are one noun each: values that everybody may know. Each is public."""
+PACKAGES = (
+    "agents",
+    "context",
+    "drivers",
+    "hooks",
+    "permissions",
+    "providers",
+    "redaction",
+    "resolve",
+    "resolve.archives",
+    "resolve.command_hooks",
+    "sandboxes",
+    "sessions",
+    "tooling",
+    "toolsets",
+    "workers",
+)
+"""What else has public names, beside the root."""
 EDGES = ("cli", "serve", "web", "otel")
 CORE = ("engine", "sessions", "permissions", "context", "hooks")
 """What carries a run out, and knows no provider, no store and no screen."""
@@ -111,7 +130,7 @@ def all_names(path: Path) -> list[str] | None:
         match node:
             case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List()):
                 return list(ast.literal_eval(node.value))
-            case ast.Assign(targets=[ast.Name(id="__all__")]):
+            case ast.Assign(targets=[ast.Name(id="__all__") | ast.Tuple(elts=[ast.Name(id="__all__"), *_])]):
                 return list(importlib.import_module(module_name(path)).__all__)
     return None
 

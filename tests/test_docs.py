@@ -18,14 +18,18 @@ import pytest
 
 import program
 import treadle
+import treadle.context
 from house import PROJECT, module_name, source_files, tree
-from treadle import Agent, Bubblewrap, Guards, Redactor, ScriptedDriver, TenantBudget, allow, errors, testing, tool
-from treadle.budgets import Budget
+from treadle import Agent, TenantBudget, allow, errors, testing, tool
+from treadle.budgets import Budget, Guards
 from treadle.context import compilers
+from treadle.drivers import ScriptedDriver
 from treadle.events import AnyEvent
 from treadle.mock.script import Cut, CutBy
 from treadle.providers.http.endpoint import Timeouts
 from treadle.providers.vendors import VENDORS, Vendor
+from treadle.redaction import Redactor
+from treadle.sandboxes import Bubblewrap
 from treadle.stops import StopReason, exit_code
 from treadle.testing import ScriptedModel
 from treadle.testing import text as answer
@@ -220,8 +224,8 @@ CHANGED_OPTIONS: dict[str, Any] = {
     "budget": Budget(max_model_turns=1),
     "tenant_budgets": [TenantBudget(max_total_cost=1)],
     "profile": "research",
-    "compiler": treadle.WholeHistory(),
-    "compactor": treadle.Summarize(),
+    "compiler": treadle.context.WholeHistory(),
+    "compactor": treadle.context.Summarize(),
     "output": int,
     "tool_choice": "required",
     "history": "current",

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from invariants import find_violations
-from treadle import check_sessions
 from treadle.errors import TreadleError
 from treadle.events import AnyEvent
 from treadle.journals.sqlite import SqliteJournal
 from treadle.ports import Journal
+from treadle.resolve.archives import check_sessions
 
 __all__ = ["Watcher", "violations_in_files"]
 

@@ -87,7 +87,7 @@ async def conclude(fleet: Fleet, feeding: Feeding, deaths: list[tuple[float, str
 
 async def settled(fleet: Fleet) -> None:
     """Return when no session is under way or waits any more."""
-    from treadle import JournalError
+    from treadle.errors import JournalError
     from treadle.ports import SessionFilter
 
     async with asyncio.timeout(60):

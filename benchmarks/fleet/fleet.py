@@ -15,7 +15,9 @@ import msgspec
 from fleet.member import Act, Member, Spread
 
 from postgres_server import PostgresServer, find_binaries
-from treadle import JournalError, list_workers, submit
+from treadle import submit
+from treadle.errors import JournalError
+from treadle.workers import list_workers
 
 MEMBER = Path(__file__).resolve().parent / "member.py"
 LOOK_SECONDS = 0.02

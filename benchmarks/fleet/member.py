@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from treadle import Agent, Limit, PgQueuerDispatcher, ToolContext, Worker, resolve_model, tool
+from treadle import Agent, ToolContext, Worker, resolve_model, tool
 from treadle.testing import ScriptedModel, call, text
+from treadle.workers import Limit, PgQueuerDispatcher
 
 EFFECTS = ("read", "idempotent", "keyed", "unsafe")
 

@@ -8,7 +8,8 @@ from typing import Any
 from fleet.fleet import Fleet, fleet_of, quantiles
 from fleet.member import Spread
 
-from treadle import result, submit
+from treadle import submit
+from treadle.workers import result
 
 __all__ = ["fairness", "latency", "share", "throughput"]
 

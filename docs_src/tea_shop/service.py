@@ -9,7 +9,8 @@ from typing import Any
 from aiohttp import web
 from desk import Answer, Shop, make_agent
 
-from treadle import Agent, Agents, NothingToResume, SessionHeld, open_journal, open_session
+from treadle import Agent, Agents, SessionHeld, open_journal, open_session
+from treadle.errors import NothingToResume
 from treadle.events import encode_event, public_events
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import griffe
 import msgspec
 
-__all__ = ["PROJECT", "Page", "documented", "find", "module_names", "pages", "sentence"]
+__all__ = ["FURTHER", "PROJECT", "Page", "documented", "find", "module_names", "pages", "sentence"]
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -50,7 +50,28 @@ _FACE = (
     ("redaction", "Redaction", "Keep secrets out of what people read.", ("redaction",)),
     ("errors", "Errors", "What is raised.", ("errors",)),
 )
-"""Pages of `from treadle import ...`: file, title, sentence, and the rooms whose names it has. The first page that fits has a name."""
+"""Pages of the root and of the packages below: file, title, sentence, and the rooms whose names it has. The first page that fits has a name."""
+
+FURTHER = tuple(
+    f"treadle.{name}"
+    for name in [
+        "agents",
+        "context",
+        "drivers",
+        "hooks",
+        "permissions",
+        "providers",
+        "redaction",
+        "resolve",
+        "resolve.archives",
+        "resolve.command_hooks",
+        "sandboxes",
+        "sessions",
+        "tooling",
+        "toolsets",
+    ]
+)
+"""Packages whose names are on the same pages."""
 
 _MODULES = (
     ("testing", "treadle.testing", "Doubles for tests of agents.", ("treadle.testing",)),
@@ -118,13 +139,17 @@ def _page_of(name: str) -> str:
 @cache
 def pages() -> tuple[Page, ...]:
     """Return the pages of Python names. Each name stands on one page only: the face has the first choice."""
-    face = {name: _page_of(name) for name in module_names("treadle")}
-    seen = {find(name).path for name in face}
+    face: dict[str, str] = {}
+    seen: set[str] = set()
+    for name in (name for module in ("treadle", *FURTHER) for name in module_names(module)):
+        if find(name).path not in seen:
+            seen.add(find(name).path)
+            face[name] = _page_of(name)
     found = [
         Page(
             path=f"reference/{file}.md",
             title=title,
-            intro=f"{intro} Every name here is imported from `treadle`.",
+            intro=f"{intro} Each name is shown with the module from which you import it.",
             names=tuple(name for name, page in face.items() if page == file),
         )
         for file, title, intro, _ in _FACE

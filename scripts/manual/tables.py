@@ -136,7 +136,7 @@ def statuses() -> str:
             _table(plain, [(_code(one), _members("treadle.tools.CallStatus")[one.value]) for one in CallStatus]),
             "## Effects\n",
             _table(plain, [(_code(one), _members("treadle.Effect")[one.value]) for one in Effect]),
-            "## Exit codes\n\nOf every command. `treadle.exit_code(reason)` gives the code of a reason.\n",
+            "## Exit codes\n\nOf every command. `treadle.stops.exit_code(reason)` gives the code of a reason.\n",
             _table(("Code", "Meaning"), [(str(code), _CODES[code]) for code in sorted(_CODES)]),
         ]
     )

@@ -17,23 +17,22 @@ from treadle import (
     Decision,
     Done,
     Session,
-    SessionNotActive,
     Tool,
     ToolContext,
     allow,
     ask,
     deny,
-    import_session,
     open_journal,
     open_session,
 )
 from treadle.agents.children import child_id
 from treadle.budgets import Price
-from treadle.errors import ModelUnavailable
+from treadle.errors import ModelUnavailable, SessionNotActive
 from treadle.events import AnyEvent, ChildStarted, ToolStarted, ToolSuspended
 from treadle.journals.memory import MemoryJournal
 from treadle.messages import Finish, Text, ToolCall, Usage
 from treadle.ports import ModelEnd, ModelPart, ModelRequest
+from treadle.resolve.archives import import_session
 from treadle.sessions.session import fold
 from treadle.state import SessionState, Suspended
 from treadle.testing import ScriptedModel, call, text

@@ -20,7 +20,6 @@ from treadle import (
     Worker,
     open_journal,
     open_session,
-    result,
     submit,
     tool,
 )
@@ -29,6 +28,7 @@ from treadle.serve import Setup
 from treadle.serve.work import Work
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import SessionSnapshot
+from treadle.workers import result
 
 
 @tool(effect="read")

@@ -9,27 +9,16 @@ from typing import Any
 
 import pytest
 
-from treadle import (
-    Agent,
-    Budget,
-    Done,
-    Guards,
-    Hook,
-    TenantBudget,
-    Tool,
-    ToolContext,
-    allow,
-    artifact_tool,
-    ask,
-    deny,
-    first_of,
-)
+from treadle import Agent, Budget, Done, TenantBudget, Tool, ToolContext, allow, ask, deny, first_of
 from treadle.agents.agent import AgentSpec
+from treadle.budgets import Guards
 from treadle.context.compaction import ClearResults
 from treadle.context.compilers import CurrentTrace
 from treadle.drivers.react import ReActDriver
+from treadle.ports import Hook
 from treadle.testing import ScriptedModel, text
 from treadle.tools import JsonObject
+from treadle.toolsets import artifact_tool
 
 
 def agent(**options: Any) -> Agent:

@@ -7,25 +7,13 @@ from typing import Any
 import pytest
 
 from pipeline_tools import Recorder, act, read
-from treadle import (
-    Agent,
-    AgentChanged,
-    Agents,
-    Budget,
-    ConfigurationError,
-    Goal,
-    StopRules,
-    Tool,
-    ToolContext,
-    allow,
-    ask_user_tool,
-    load_goal,
-    open_session,
-    run_goal,
-)
+from treadle import Agent, Agents, Budget, ConfigurationError, Tool, ToolContext, allow, open_session
+from treadle.agents import Goal, StopRules, load_goal, run_goal
+from treadle.errors import AgentChanged
 from treadle.events import GoalChecked, GoalSet
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
+from treadle.toolsets import ask_user_tool
 
 FILE = """
 objective = "The file out.txt says ready"

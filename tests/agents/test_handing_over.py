@@ -14,22 +14,21 @@ from treadle import (
     Agents,
     ConfigurationError,
     Done,
-    RunHandedOver,
     Session,
     Suspended,
     Tool,
     ToolContext,
-    ToolList,
-    Toolset,
     allow,
     open_journal,
     open_session,
     tool,
 )
+from treadle.errors import RunHandedOver
 from treadle.journals.memory import MemoryJournal
-from treadle.ports import Journal
+from treadle.ports import Journal, Toolset
 from treadle.testing import Gate, ScriptedModel, call, text
 from treadle.tools import JsonObject
+from treadle.toolsets import ToolList
 
 
 @tool(effect="unsafe", permission="ask")

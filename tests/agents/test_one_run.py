@@ -10,24 +10,22 @@ import pytest
 
 from treadle import (
     Agent,
-    AgentChanged,
     Agents,
     Budget,
     ConfigurationError,
     RunContext,
     RunResult,
-    SessionConflict,
     Tool,
     ToolContext,
-    ToolsetContext,
-    WholeHistory,
     allow,
     open_journal,
     open_session,
     tool,
 )
+from treadle.context import WholeHistory
+from treadle.errors import AgentChanged, SessionConflict
 from treadle.events import RunStarted, SessionChanged
-from treadle.ports import SessionView
+from treadle.ports import SessionView, ToolsetContext
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
 

@@ -9,18 +9,8 @@ import pytest
 from ag_ui.core import Event as AgUiEvent
 from pydantic import TypeAdapter
 
-from treadle import (
-    Agent,
-    Budget,
-    ConfigurationError,
-    Guards,
-    Rejected,
-    Session,
-    ToolContext,
-    ToolOutput,
-    open_session,
-    tool,
-)
+from treadle import Agent, Budget, ConfigurationError, Rejected, Session, ToolContext, ToolOutput, open_session, tool
+from treadle.budgets import Guards
 from treadle.events import (
     AnyPublicEvent,
     PublicCall,

@@ -10,22 +10,15 @@ from typing import Any
 
 import pytest
 
-from treadle import (
-    Agent,
+from treadle import Agent, Agents, Budget, ConfigurationError, allow, open_journal, open_session, tool
+from treadle.errors import (
     AgentChanged,
-    Agents,
-    Budget,
-    ConfigurationError,
     NoRunYet,
     RunCompleted,
     SessionConflict,
     SessionNotActive,
     UnknownAgent,
     UnknownSession,
-    allow,
-    open_journal,
-    open_session,
-    tool,
 )
 from treadle.events import RunResumed, RunStarted
 from treadle.journals.memory import MemoryJournal

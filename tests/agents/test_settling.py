@@ -8,10 +8,12 @@ from test_children import Told, World, children_of, lead, payer
 
 from invariants import check_session
 from pipeline_tools import DyingJournal
-from treadle import Agent, JournalError, allow, ask, import_session, open_journal, open_session
+from treadle import Agent, allow, ask, open_journal, open_session
+from treadle.errors import JournalError
 from treadle.events import AnyEvent, ChildEnded, RunFinished, RunResumed
 from treadle.journals.memory import MemoryJournal
 from treadle.ports import Journal
+from treadle.resolve.archives import import_session
 from treadle.testing import FakeClock, ScriptedModel, call, text
 
 

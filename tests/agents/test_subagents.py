@@ -15,17 +15,15 @@ from treadle import (
     Budget,
     ConfigurationError,
     Session,
-    Subagent,
     Tool,
     ToolContext,
     allow,
     ask,
     deny,
-    load_subagents,
     open_journal,
     open_session,
-    subagent_tool,
 )
+from treadle.agents import Subagent, load_subagents, subagent_tool
 from treadle.events import AnyEvent, ModelDelta, ToolFinished, ToolStarted
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import FakeClock

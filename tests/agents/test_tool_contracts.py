@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from treadle import Tool, ToolExample, ToolFinding, check_tools, load_tool_examples, tool
+from treadle import Tool, tool
+from treadle.agents import ToolFinding, check_tools, load_tool_examples
 from treadle.errors import ConfigurationError
+from treadle.tools import ToolExample
 
 MONEY = {"type": "object", "properties": {"price": {"type": "number"}}, "required": ["price"]}
 ASKED = {"type": "object", "properties": {"product": {"type": "string", "description": "A product, such as teapot."}}, "required": ["product"]}  # fmt: skip
@@ -170,7 +172,8 @@ async def test_two_tools_of_one_name_are_an_error():
 
 
 async def test_the_examples_of_every_tool_of_ours_fit():
-    from treadle import artifact_tool, ask_user_tool, fetch_tool, file_tools, shell_tool, writing_tools
+    from treadle import file_tools, shell_tool
+    from treadle.toolsets import artifact_tool, ask_user_tool, fetch_tool, writing_tools
 
     ours = [*file_tools("."), *writing_tools("."), shell_tool("."), fetch_tool(), artifact_tool(), ask_user_tool()]
 

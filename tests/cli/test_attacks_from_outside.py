@@ -144,7 +144,7 @@ def test_what_a_record_carries_is_text_in_every_command_and_after_a_move(treadle
     "tag", ["!!python/object/apply:os.system", "!!python/object/new:os.system", "!!python/name:os.system", "!include"]
 )
 def test_a_tag_in_a_definition_runs_nothing(tmp_path: Path, form: str, tag: str):
-    from treadle import load_subagents
+    from treadle.agents import load_subagents
     from treadle.errors import ConfigurationError
 
     text = f"description: {tag} ['touch {tmp_path}/{CANARY}']\n"

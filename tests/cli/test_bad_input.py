@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from treadle import local_servers
+from treadle.resolve import local_servers
 from treadle.testing import MockProvider, Turn
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pexpect
 import pytest
 
-from treadle import Agent, Tool, ToolContext, ToolOutput, ask, check_sessions, open_journal, open_session, submit
+from treadle import Agent, Tool, ToolContext, ToolOutput, ask, open_journal, open_session, submit
+from treadle.resolve.archives import check_sessions
 from treadle.state import Suspended
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject

@@ -35,7 +35,7 @@ You count.
 KEEPS = """
 import sys
 import os
-from treadle import Redactor
+from treadle.redaction import Redactor
 from treadle.cli.input.keys import VENDORS, save_key, use_stored_keys
 print(save_key(next(one for one in VENDORS if one.name == "openai"), "sk-entered-0123456789"))
 use_stored_keys()

@@ -9,8 +9,8 @@ from threading import Thread
 
 import pytest
 
-from treadle import local_servers
 from treadle.cli.model_servers import find_models
+from treadle.resolve import local_servers
 
 
 @contextmanager

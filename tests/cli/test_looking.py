@@ -92,7 +92,8 @@ def test_the_tools_and_what_they_lack_are_listed_for_people(treadle):
 
 
 PRICES = """
-from treadle import tool, ToolExample
+from treadle import tool
+from treadle.tools import ToolExample
 
 @tool(effect="read", examples=[ToolExample(arguments={"product": "teapot"}, result=24.5, deterministic=True)])
 async def price(product: str) -> float:

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from treadle import Agent, Session, Worker, open_journal, open_session, result, submit, tool
+from treadle import Agent, Session, Worker, open_journal, open_session, submit, tool
 from treadle.permissions.policies import allow
 from treadle.testing import ScriptedModel, call, text
+from treadle.workers import result
 
 
 @tool(effect="unsafe")

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Budget, Guards
+from treadle import Agent, Budget
+from treadle.budgets import Guards
 
 CLEARED = [name for name in Budget.__struct_fields__ if getattr(Budget(), name) is not None]
 

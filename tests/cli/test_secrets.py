@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Budget, Redactor, Tool, open_session, resolve_model
+from treadle import Agent, Budget, Tool, open_session, resolve_model
 from treadle.events import ModelDelta, ModelFinished, encode_event
 from treadle.messages import Message, Text
-from treadle.redaction import redacted_logger, remember, scrubbed
+from treadle.redaction import Redactor, redacted_logger, remember, scrubbed
 from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
 
 CANARY = "CANARY4711"

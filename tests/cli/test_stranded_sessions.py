@@ -9,9 +9,9 @@ from tests.workers.test_arrivals_below import all_paused, clerk, family
 from tests.workers.test_stranding import asking, pay, payer
 from tests.workers.test_workers import until, working
 
-from treadle import Agent, list_workers, open_journal, open_session
+from treadle import Agent, open_journal, open_session
 from treadle.testing import ScriptedModel, call
-from treadle.workers import result, submit
+from treadle.workers import list_workers, result, submit
 
 pytestmark = pytest.mark.row("N19")
 

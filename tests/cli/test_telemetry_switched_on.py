@@ -13,7 +13,8 @@ TRACE_ID = CALLER.split("-")[1]
 
 ASKING = """
 import sys
-from treadle import run_process, tool
+from treadle import tool
+from treadle.sandboxes import run_process
 
 @tool(effect="read")
 async def ask() -> str:

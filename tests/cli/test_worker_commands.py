@@ -12,11 +12,12 @@ import pytest
 from tests.workers.test_worker_limits import told
 from tests.workers.test_workers import until, working
 
-from treadle import ConfigurationError, Limit, open_journal, result, submit
+from treadle import ConfigurationError, open_journal, submit
 from treadle.cli.commands.workers import _limit  # the reader of one flag, without a process for each value
 from treadle.cli.exits import UsageError
 from treadle.mock import MockProvider, Turn
 from treadle.testing import call
+from treadle.workers import Limit, result
 
 RAW = Path(__file__).parents[1] / "toolsets/mcp_raw_server.py"
 

@@ -8,20 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle import (
-    Agent,
-    Budget,
-    ClearResults,
-    Hook,
-    Session,
-    Tool,
-    ToolContext,
-    ToolResult,
-    artifact_tool,
-    open_session,
-    resolve_model,
-    with_fallback,
-)
+from treadle import Agent, Budget, Session, Tool, ToolContext, open_session, resolve_model
+from treadle.context import ClearResults
 from treadle.context.compilers import shares
 from treadle.drivers.react import ReActDriver
 from treadle.engine.model_calls.reservations import estimate
@@ -30,10 +18,12 @@ from treadle.errors import ModelRejected, ModelUnavailable
 from treadle.events import ContextCompacted, ContractViolated, ToolFinished
 from treadle.events.codec import artifacts_of
 from treadle.messages import Message, ToolCall
-from treadle.ports import HookContext, RequestNeed
+from treadle.ports import Hook, HookContext, RequestNeed
 from treadle.redaction import remember
+from treadle.resolve import with_fallback
 from treadle.testing import MockProvider, ScriptedModel, call, text, tool_context
-from treadle.tools import JsonObject
+from treadle.tools import JsonObject, ToolResult
+from treadle.toolsets import artifact_tool
 
 DIALECTS = ["openai-chat", "openai", "anthropic", "bedrock", "gemini", "cohere"]
 

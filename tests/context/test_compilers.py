@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loop_tools import echo_tool
-from treadle import Agent, ClearResults, ConfigurationError, Labelled, Tool, ToolContext, open_session, resolve_model
+from treadle import Agent, ConfigurationError, Tool, ToolContext, open_session, resolve_model
+from treadle.context import ClearResults, Labelled
 from treadle.context.compilers import CurrentTrace, Injected, Redacted, Sections, WholeHistory, Window
 from treadle.errors import ContextOverflow
 from treadle.messages import Media, Message, Result, Text, Thinking, ToolCall, user_message

@@ -9,25 +9,16 @@ import msgspec
 import pytest
 
 from compaction_tools import DIALECTS, TOO_LONG, compactions, look, looks
-from treadle import (
-    Agent,
-    Budget,
-    ClearResults,
-    Guards,
-    Handoff,
-    Tiers,
-    Tool,
-    ToolContext,
-    artifact_tool,
-    open_session,
-    resolve_model,
-)
+from treadle import Agent, Budget, Tool, ToolContext, open_session, resolve_model
+from treadle.budgets import Guards
+from treadle.context import ClearResults, Handoff, Tiers
 from treadle.context.handoff import SECTIONS
 from treadle.errors import ModelRejected
 from treadle.events import ModelFailed
 from treadle.ports import ModelRequest
 from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
+from treadle.toolsets import artifact_tool
 
 WORDS = "## Constraints\nOnly the north wing.\n## Approvals\nEverything was allowed.\n## Next steps\nLook further."
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from loop_tools import ANYTHING, echo_tool
-from treadle import Agent, Budget, ClearResults, Tool, WholeHistory, Window, open_session, resolve_model
+from treadle import Agent, Budget, Tool, open_session, resolve_model
+from treadle.context import ClearResults, WholeHistory, Window
 from treadle.events import ModelStarted
 from treadle.testing import MockProvider, ScriptedModel, call, text
 

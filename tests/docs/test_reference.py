@@ -10,12 +10,11 @@ import msgspec
 import pytest
 from typing_extensions import is_protocol
 
-import treadle
 from house import PACKAGE, PROJECT, all_names, module_name
 from manual import texts
-from manual.names import documented, find, pages
+from manual.names import FURTHER, documented, find, pages
 from manual.struct_signatures import constructor, is_struct
-from treadle import Agent, Tool, tool
+from treadle import Agent, Budget, Tool, tool
 
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in (PROJECT / "docs").glob("*.md")}
 REFERENCE = texts.reference()
@@ -33,7 +32,7 @@ def nouns() -> list[str]:
 def test_each_public_name_is_in_the_reference_once():
     listed = [name for page in pages() for name in page.names]
     homes = {find(name).path for name in documented()}
-    public = [f"{module}.{name}" for module in ("treadle", *nouns()) for name in all_names_of(module)]
+    public = [f"{module}.{name}" for module in ("treadle", *nouns(), *FURTHER) for name in all_names_of(module)]
 
     assert len(listed) == len(set(listed))
     assert [name for name in public if find(name).path not in homes] == []
@@ -112,8 +111,9 @@ def test_a_structs_signature_shows_each_field_that_its_constructor_takes():
 def test_help_shows_the_options_of_each_class_and_function_that_people_call():
     """A name with a bare `**options` completes nothing in an editor."""
     hidden = []
-    for name in treadle.__all__:
-        one = getattr(treadle, name)
+    for path in (one for one in face() if not one.startswith(("treadle.ports.", "treadle.testing."))):
+        module, _, name = path.rpartition(".")
+        one = getattr(importlib.import_module(module), name)
         if inspect.isfunction(one) or (
             inspect.isclass(one) and not issubclass(one, Exception) and not is_protocol(one)
         ):
@@ -128,7 +128,9 @@ def test_help_shows_the_options_of_each_class_and_function_that_people_call():
 def face() -> set[str]:
     """Return every public name that people call or construct, by its path."""
     modules = ["treadle", "treadle.ports", "treadle.testing", "treadle.toolsets.wrappers", "treadle.toolsets.shell"]
-    return {f"{module}.{name}" for module in modules for name in all_names_of(module)}
+    packages = [module for module in FURTHER if hasattr(importlib.import_module(module), "__getattr__")]
+    names = {f"{module}.{name}" for module in (*modules, *packages) for name in all_names_of(module)}
+    return names | {"treadle.hooks.envelope", "treadle.redaction.Redactor", "treadle.resolve.with_fallback"}
 
 
 SEEN = re.compile(r"`[^`\n]*`|^.*=.*$", re.MULTILINE)
@@ -148,16 +150,16 @@ def test_the_face_has_what_tools_sandboxes_rules_hooks_toolsets_modes_and_decisi
     """Whoever adds a room adds its names to the face; this holds that the tests above see them."""
     for name in (
         "treadle.shell_tool",
-        "treadle.writing_tools",
+        "treadle.toolsets.writing_tools",
         "treadle.file_tools",
-        "treadle.Bubblewrap",
-        "treadle.Landlock",
-        "treadle.Confinement",
+        "treadle.sandboxes.Bubblewrap",
+        "treadle.sandboxes.Landlock",
+        "treadle.sandboxes.Confinement",
         "treadle.allow",
         "treadle.Decision",
-        "treadle.Hook",
-        "treadle.HookContext",
-        "treadle.Prefixed",
+        "treadle.ports.Hook",
+        "treadle.ports.HookContext",
+        "treadle.toolsets.Prefixed",
         "treadle.ports.Toolset",
         "treadle.testing.tool_context",
     ):
@@ -197,4 +199,4 @@ def test_no_row_of_a_generated_table_lacks_its_meaning(path):
 def test_the_reference_shows_the_constructor_of_a_struct():
     text = texts.written_out("::: treadle.Budget\n")
 
-    assert f"max_model_turns: int | None = {msgspec.structs.fields(treadle.Budget)[0].default}" in text
+    assert f"max_model_turns: int | None = {msgspec.structs.fields(Budget)[0].default}" in text

@@ -8,8 +8,8 @@ from driver_tools import chat, counter_tool, lines
 
 from invariants import check_session
 from loop_tools import echo_tool
-from treadle import Agent, ConfigurationError, Guards, Tool, open_session
-from treadle.budgets import Budget
+from treadle import Agent, ConfigurationError, Tool, open_session
+from treadle.budgets import Budget, Guards
 from treadle.drivers.native import NativeDriver
 from treadle.drivers.scripted import ScriptedDriver
 from treadle.events import AnyEvent, ModelFinished

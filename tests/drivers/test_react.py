@@ -11,7 +11,8 @@ from driver_tools import NUMBER, act, answer, chat, counter_tool, decision, line
 
 from loop_tools import echo_tool, failing_tool
 from pipeline_tools import Recorder, read
-from treadle import Agent, Budget, ConfigurationError, Guards, Price, deny, open_session
+from treadle import Agent, Budget, ConfigurationError, Price, deny, open_session
+from treadle.budgets import Guards
 from treadle.canonical import call_digests
 from treadle.drivers.native import NativeDriver
 from treadle.drivers.react import ReActDecision, ReActDriver

@@ -7,7 +7,8 @@ from driver_tools import act, answer, counter_tool, lines
 
 from loop_tools import echo_tool
 from pipeline_tools import Recorder, read
-from treadle import Agent, NativeDriver, ReActDriver, resolve_model, tool
+from treadle import Agent, resolve_model, tool
+from treadle.drivers import NativeDriver, ReActDriver
 from treadle.errors import Rejected
 from treadle.ports import Driver, ModelFacts
 from treadle.providers.capable import CapableModel

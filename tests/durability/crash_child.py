@@ -20,7 +20,8 @@ from typing import Any
 
 import msgspec
 
-from treadle import Agent, Decision, NothingToResume, Tool, ToolContext, allow, open_session
+from treadle import Agent, Decision, Tool, ToolContext, allow, open_session
+from treadle.errors import NothingToResume
 from treadle.events import AnyEvent, ApprovalRequested, RunFinished, RunPaused, ToolFinished, ToolStarted
 from treadle.journals.sqlite import SqliteJournal, build
 from treadle.messages import Finish, Text, ToolCall

@@ -15,8 +15,8 @@ import pytest
 
 from invariants import check_session
 from pipeline_tools import DyingJournal, act
-from treadle import Agent, Session, Tool, ToolContext, UnknownApproval, open_journal, open_session
-from treadle.errors import JournalError, ToolDefinitionError
+from treadle import Agent, Session, Tool, ToolContext, open_journal, open_session
+from treadle.errors import JournalError, ToolDefinitionError, UnknownApproval
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import FakeClock, FaultyJournal, Gate, ScriptedModel, Turn, call, text
 from treadle.tools import Done, JsonObject

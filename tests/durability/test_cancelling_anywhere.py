@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from invariants import check_session
-from treadle import Agent, Budget, Run, Session, Tool, ToolContext, Transient, open_session
-from treadle.errors import ModelUnavailable
+from treadle import Agent, Budget, Run, Session, Tool, ToolContext, open_session
+from treadle.errors import ModelUnavailable, Transient
 from treadle.events import AnyEvent
 from treadle.testing import FakeClock, FixedRandomness, Gate, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Decision, Done, Hook, JournalError, Summarize, Tool, ToolContext, allow, ask, open_session
-from treadle.errors import ModelRejected
+from treadle import Agent, Decision, Done, Tool, ToolContext, allow, ask, open_session
+from treadle.context import Summarize
+from treadle.errors import JournalError, ModelRejected
 from treadle.events import AnyEvent, ContextCompacted
 from treadle.journals.memory import MemoryJournal
+from treadle.ports import Hook
 from treadle.state import Suspended
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject

@@ -13,7 +13,8 @@ from crash_child import Job
 from crashing import Children, Scene, World, check_whole, stored
 
 from invariants import check_session
-from treadle import Agent, Budget, JournalError, SessionHeld, Tool, ToolContext, open_journal, open_session
+from treadle import Agent, Budget, SessionHeld, Tool, ToolContext, open_journal, open_session
+from treadle.errors import JournalError
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal

@@ -14,8 +14,6 @@ from treadle import (
     Agent,
     Budget,
     Done,
-    JournalError,
-    NothingToResume,
     Rejected,
     Session,
     Tool,
@@ -26,7 +24,7 @@ from treadle import (
     open_session,
     tool,
 )
-from treadle.errors import ConfigurationError, ToolDefinitionError
+from treadle.errors import ConfigurationError, JournalError, NothingToResume, ToolDefinitionError
 from treadle.events import ContractViolated, ToolFinished
 from treadle.testing import FakeClock, ScriptedModel, call, text
 from treadle.tools import JsonObject, NotDone, Unknown

@@ -10,20 +10,8 @@ import pytest
 
 from invariants import check_session
 from pipeline_tools import Recorder, act, content, raising, read, run_calls, statuses, tool_of
-from treadle import (
-    Agent,
-    Budget,
-    Decision,
-    Done,
-    InvalidArguments,
-    Rejected,
-    RunResult,
-    Tool,
-    ToolOutput,
-    Transient,
-    allow,
-    open_session,
-)
+from treadle import Agent, Budget, Decision, Done, Rejected, RunResult, Tool, ToolOutput, allow, open_session
+from treadle.errors import InvalidArguments, Transient
 from treadle.testing import FakeClock, ScriptedModel, call, text
 
 ONE = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

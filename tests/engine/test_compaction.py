@@ -14,22 +14,8 @@ from test_recovered_calls import killed
 from compaction_tools import DIALECTS, TOO_LONG, compactions, look, looks
 from invariants import check_session
 from pipeline_tools import on_fake_clock, read
-from treadle import (
-    Agent,
-    Budget,
-    ClearResults,
-    Price,
-    Summarize,
-    Tiers,
-    ToolContext,
-    WholeHistory,
-    Window,
-    import_session,
-    open_journal,
-    open_session,
-    resolve_model,
-    with_fallback,
-)
+from treadle import Agent, Budget, Price, ToolContext, open_journal, open_session, resolve_model
+from treadle.context import ClearResults, Summarize, Tiers, WholeHistory, Window
 from treadle.errors import ModelRejected, ModelUnavailable
 from treadle.events import (
     AnyEvent,
@@ -44,6 +30,8 @@ from treadle.events import (
 )
 from treadle.messages import Message, Usage, user_message
 from treadle.ports import Compactable, Compaction, ModelRequest, RequestNeed, RequestView
+from treadle.resolve import with_fallback
+from treadle.resolve.archives import import_session
 from treadle.sessions.session import fold
 from treadle.state import SessionState
 from treadle.testing import MockProvider, ScriptedModel, Turn, call, text

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from pipeline_tools import Recorder, act, on_fake_clock, read, tool_of, types
-from treadle import Agent, Agents, Budget, ConfigurationError, Prefixed, ToolContext, allow, open_session, tool
+from treadle import Agent, Agents, Budget, ConfigurationError, ToolContext, allow, open_session, tool
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.messages import Usage
 from treadle.testing import Gate, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
+from treadle.toolsets import Prefixed
 
 
 def known(ctx: ToolContext) -> dict[str, Any]:

@@ -10,10 +10,12 @@ import pytest
 from invariants import check_session
 from loop_tools import counter_tool, echo_tool, failing_tool, lines
 from pipeline_tools import Recorder, act, read
-from treadle import Agent, Budget, Done, Guards, JournalError, StopReason, open_session
+from treadle import Agent, Budget, Done, StopReason, open_session
+from treadle.budgets import Guards
 from treadle.drivers.native import NativeDriver
 from treadle.drivers.react import ReActDriver
 from treadle.drivers.scripted import ScriptedDriver
+from treadle.errors import JournalError
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import FaultyJournal, ScriptedModel, call, text
 

@@ -9,23 +9,12 @@ import pytest
 
 from invariants import check_session
 from pipeline_tools import DyingJournal, Recorder, act, on_fake_clock, read, results, statuses, types
-from treadle import (
-    Agent,
-    Budget,
-    Decision,
-    Hook,
-    JournalError,
-    Suspended,
-    ToolContext,
-    allow,
-    open_session,
-    resolve_model,
-)
-from treadle.errors import ModelRejected
+from treadle import Agent, Budget, Decision, Suspended, ToolContext, allow, open_session, resolve_model
+from treadle.errors import JournalError, ModelRejected
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.messages import Finish, Text, ToolCall
-from treadle.ports import CallReady, ModelEnd, ModelPart, ModelRequest, SessionView
+from treadle.ports import CallReady, Hook, ModelEnd, ModelPart, ModelRequest, SessionView
 from treadle.testing import FaultyJournal, Gate, MockProvider, ScriptedModel, Turn, call, text
 from treadle.tools import CheckedCall, JsonObject
 

@@ -26,18 +26,17 @@ from treadle import (
     Agent,
     Budget,
     Done,
-    Guards,
-    InvalidArguments,
     NotDone,
     Rejected,
     StopReason,
     ToolError,
     ToolOutput,
-    Transient,
     Unknown,
     open_session,
     resolve_model,
 )
+from treadle.budgets import Guards
+from treadle.errors import InvalidArguments, Transient
 from treadle.journals.memory import MemoryJournal
 from treadle.messages import Media
 from treadle.testing import FakeClock, FixedRandomness, MockProvider, ScriptedModel, Turn, call, text

@@ -9,22 +9,11 @@ import pytest
 from invariants import check_session
 from loop_tools import ANYTHING, echo_tool
 from pipeline_tools import Recorder, act, read, types
-from treadle import (
-    Agent,
-    Budget,
-    ConfigurationError,
-    Guards,
-    Price,
-    Tool,
-    ToolContext,
-    ToolsetContext,
-    ask,
-    deny,
-    open_session,
-)
+from treadle import Agent, Budget, ConfigurationError, Price, Tool, ToolContext, ask, deny, open_session
+from treadle.budgets import Guards
 from treadle.events import BudgetWarned, CallDecided, MessageAdded
 from treadle.messages import Usage
-from treadle.ports import SessionView
+from treadle.ports import SessionView, ToolsetContext
 from treadle.testing import FakeClock, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
 

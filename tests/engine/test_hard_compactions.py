@@ -8,7 +8,9 @@ from test_compaction import words
 
 from compaction_tools import DIALECTS, TOO_LONG, compactions, look, looks
 from invariants import check_session
-from treadle import Agent, ClearResults, Guards, Handoff, Summarize, Tiers, open_session, resolve_model
+from treadle import Agent, open_session, resolve_model
+from treadle.budgets import Guards
+from treadle.context import ClearResults, Handoff, Summarize, Tiers
 from treadle.events import ModelFailed
 from treadle.messages import Media, Message, Text
 from treadle.ports import ModelRequest

@@ -12,7 +12,6 @@ from treadle import (
     Budget,
     ConfigurationError,
     Done,
-    Guards,
     Run,
     Session,
     StopReason,
@@ -21,6 +20,7 @@ from treadle import (
     open_session,
     tool,
 )
+from treadle.budgets import Guards
 from treadle.engine.interrupts import Interrupt
 from treadle.events import RunFinished, ToolFinished, decode_event, encode_event
 from treadle.journals.memory import MemoryJournal

@@ -10,8 +10,8 @@ import pytest
 from invariants import check_session
 from loop_tools import Unpriced, chat, counter_tool, echo_tool, lines
 from pipeline_tools import Recorder, act, read, results, statuses
-from treadle import Agent, Budget, ConfigurationError, Guards, Price, Tool, ToolContext, open_session
-from treadle.budgets import budget_from
+from treadle import Agent, Budget, ConfigurationError, Price, Tool, ToolContext, open_session
+from treadle.budgets import Guards, budget_from
 from treadle.errors import UnknownBudget
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal

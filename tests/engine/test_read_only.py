@@ -11,12 +11,13 @@ import pytest
 
 from invariants import check_session
 from pipeline_tools import Recorder, on_fake_clock, read
-from treadle import Agent, Decision, Hook, Tool, ToolContext, ToolList
+from treadle import Agent, Decision, Tool, ToolContext
 from treadle.canonical import copied
 from treadle.events import encode_event
-from treadle.ports import Compaction, ModelRequest, Moment, SessionView
+from treadle.ports import Compaction, Hook, ModelRequest, Moment, SessionView
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import CheckedCall, JsonObject
+from treadle.toolsets import ToolList
 
 SCHEMA: JsonObject = {
     "type": "object",

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from pipeline_tools import DyingJournal, Recorder, act, on_fake_clock, read, tool_of
-from treadle import Agent, Budget, Done, JournalError, Price, Session, deny, open_session
+from treadle import Agent, Budget, Done, Price, Session, deny, open_session
+from treadle.errors import JournalError
 from treadle.events import AnyEvent
 from treadle.testing import FakeClock, FixedRandomness, Gate, ScriptedModel, Turn, call, text
 

@@ -9,8 +9,8 @@ import pytest
 
 from invariants import check_session
 from pipeline_tools import DyingJournal, Recorder, act, raising, results, statuses, types
-from treadle import Agent, Budget, Decision, JournalError, Suspended, Tool, ToolContext, allow, ask, open_session
-from treadle.errors import SessionConflict
+from treadle import Agent, Budget, Decision, Suspended, Tool, ToolContext, allow, ask, open_session
+from treadle.errors import JournalError, SessionConflict
 from treadle.events import AnyEvent
 from treadle.journals.memory import MemoryJournal
 from treadle.ports import Lease

@@ -9,8 +9,9 @@ import pytest
 
 from invariants import check_session
 from pipeline_tools import act
-from treadle import Agent, Rejected, Tool, deny, file_tools, open_session, writing_tools
+from treadle import Agent, Rejected, Tool, deny, file_tools, open_session
 from treadle.testing import ScriptedModel, call, text
+from treadle.toolsets import writing_tools
 
 SECONDS = 60
 """After so long a gate hangs."""

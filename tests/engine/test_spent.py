@@ -8,18 +8,10 @@ import pytest
 from invariants import check_session
 from loop_tools import Unpriced, echo_tool
 from pipeline_tools import on_fake_clock
-from treadle import (
-    Agent,
-    Budget,
-    Session,
-    Tool,
-    ToolContext,
-    Transient,
-    resolve_model,
-)
+from treadle import Agent, Budget, Session, Tool, ToolContext, resolve_model
 from treadle.drivers.native import NativeDriver
 from treadle.drivers.react import ReActDriver
-from treadle.errors import IncompleteStream, ModelRejected, ModelUnavailable
+from treadle.errors import IncompleteStream, ModelRejected, ModelUnavailable, Transient
 from treadle.events import ModelFailed
 from treadle.messages import ToolCall, Usage
 from treadle.ports import CallReady, Executor, Model, ModelRequest, ResponseSetAside, TextDelta

@@ -12,7 +12,6 @@ from treadle import (
     Agent,
     Budget,
     ConfigurationError,
-    Guards,
     Rejected,
     RunResult,
     StopReason,
@@ -22,6 +21,7 @@ from treadle import (
     open_session,
     tool,
 )
+from treadle.budgets import Guards
 from treadle.errors import ToolDefinitionError
 from treadle.messages import Media
 from treadle.mock.model import ScriptedModel

@@ -8,11 +8,13 @@ import pytest
 
 from invariants import check_session
 from pipeline_tools import DyingJournal, Recorder, act, read, statuses, tool_of, types
-from treadle import Agent, Budget, Hook, ReActDriver, Redactor, Suspended, allow, ask, open_session, resolve_model
+from treadle import Agent, Budget, Suspended, allow, ask, open_session, resolve_model
 from treadle.context.compaction import ClearResults
+from treadle.drivers import ReActDriver
 from treadle.errors import ContextOverflow, JournalError, UnknownApproval
 from treadle.journals.memory import MemoryJournal
-from treadle.redaction import remember
+from treadle.ports import Hook
+from treadle.redaction import Redactor, remember
 from treadle.testing import Gate, MockProvider, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject, ToolContext
 

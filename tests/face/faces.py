@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from house import NOUNS, PROJECT
+import treadle
+from house import NOUNS, PACKAGES, PROJECT
 
 __all__ = ["Face", "Parameter", "faces", "public_modules"]
 
@@ -70,7 +71,7 @@ def public_modules() -> tuple[str, ...]:
         for page in pages
         for name in re.findall(r"^\s*from (treadle[\w.]*) import", page.read_text(), re.MULTILINE)
     }
-    nouns = {f"treadle.{noun}" for noun in NOUNS if importlib.util.find_spec(f"treadle.{noun}")}
+    nouns = {f"treadle.{noun}" for noun in (*NOUNS, *PACKAGES) if importlib.util.find_spec(f"treadle.{noun}")}
     return tuple(sorted(told | nouns | {"treadle", "treadle.testing", *_PATHS}))
 
 
@@ -80,7 +81,7 @@ def faces() -> list[Face]:
     seen: set[int] = set()
     for module_name in sorted(public_modules(), key=lambda name: (name != "treadle", name != "treadle.testing", name)):
         module = importlib.import_module(module_name)
-        for name in module.__all__:
+        for name in _public_in(module):
             value = getattr(module, name)
             if id(value) in seen:
                 continue
@@ -89,6 +90,14 @@ def faces() -> list[Face]:
                 where = face.name if face.name not in found else f"{module_name}.{face.name}"
                 found[where] = dataclasses.replace(face, name=where, module=module_name)
     return [face for face in found.values() if face.parameters and face.name not in MADE_BY_TREADLE]
+
+
+def _public_in(module: types.ModuleType) -> list[str]:
+    """Return the names of a module that are public. Of the modules with names of the root, a few have others, which are the house's own."""
+    name = module.__name__.removeprefix("treadle.")
+    if name not in PACKAGES or hasattr(module, "__getattr__"):
+        return list(module.__all__)
+    return [one for one in module.__all__ if one in treadle._MOVED.get(name, "").split() or one in treadle.__all__]
 
 
 def _faces_of(name: str, value: Any) -> Iterator[Face]:

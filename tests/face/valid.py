@@ -20,7 +20,12 @@ import typing_extensions
 from faces import Face, faces, struct_face
 
 import treadle
+import treadle.agents
+import treadle.context
+import treadle.drivers
+import treadle.providers
 import treadle.testing
+import treadle.toolsets
 from treadle import ports
 from treadle.journals.sqlite import SqliteJournal
 
@@ -264,17 +269,19 @@ async def _checked(world: World) -> Any:
 async def _recording(world: World) -> Any:
     path = world.folder / "recorded.jsonl"
     if not path.exists():
-        model = treadle.RecordingModel(treadle.testing.ScriptedModel(["Done."]), path)
+        model = treadle.providers.RecordingModel(treadle.testing.ScriptedModel(["Done."]), path)
         await treadle.Agent(model).run("Go.")
     return path
 
 
 async def _replay(world: World) -> Any:
-    return treadle.ReplayModel(await _recording(world))
+    return treadle.providers.ReplayModel(await _recording(world))
 
 
 def _goal(world: World) -> Any:
-    return treadle.Goal(**_GOAL, budget=treadle.Budget(max_model_turns=3), stop_rules=treadle.StopRules(false_claims=2))
+    return treadle.agents.Goal(
+        **_GOAL, budget=treadle.Budget(max_model_turns=3), stop_rules=treadle.agents.StopRules(false_claims=2)
+    )
 
 
 _GOAL: dict[str, Any] = {
@@ -298,7 +305,7 @@ def _mcp_file(world: World) -> Any:
 
 
 _INSTANCES: dict[str, Callable[[World], Any]] = {
-    "McpEntry": lambda world: treadle.McpEntry("x", {"command": "true"}),
+    "McpEntry": lambda world: treadle.toolsets.McpEntry("x", {"command": "true"}),
     "McpTools": _mcp_tools,
     "McpServer": lambda world: _mcp_tools(world).server,
     "Agent": _agent,
@@ -317,12 +324,12 @@ _INSTANCES: dict[str, Callable[[World], Any]] = {
     "ScriptedModel": lambda world: treadle.testing.ScriptedModel(["Done."]),
     "Tool": _tool,
     "FunctionTool": _tool,
-    "Toolset": lambda world: treadle.ToolList([_tool(world)], name="own"),
+    "Toolset": lambda world: treadle.toolsets.ToolList([_tool(world)], name="own"),
     "Message": lambda world: treadle.messages.user_message("x"),
-    "Compiler": lambda world: treadle.WholeHistory(),
-    "Compactor": lambda world: treadle.ClearResults(),
+    "Compiler": lambda world: treadle.context.WholeHistory(),
+    "Compactor": lambda world: treadle.context.ClearResults(),
     "Policy": lambda world: treadle.allow("*"),
-    "Driver": lambda world: treadle.NativeDriver(),
+    "Driver": lambda world: treadle.drivers.NativeDriver(),
     "Interceptor": lambda world: _Interceptor(),
     "Executor": lambda world: _Executor(),
     "Pricing": lambda world: treadle.Price(input=1, output=1),
@@ -341,7 +348,7 @@ _INSTANCES: dict[str, Callable[[World], Any]] = {
     "FixedRandomness": lambda world: treadle.testing.FixedRandomness(),
     "OpenAIChat": lambda world: treadle.resolve_model("openai-chat:m", base_url="http://127.0.0.1:1/v1", api_key="k"),
     "ReplayModel": _replay,
-    "RecordingModel": lambda world: treadle.RecordingModel(
+    "RecordingModel": lambda world: treadle.providers.RecordingModel(
         treadle.testing.ScriptedModel(["Done."]), world.folder / f"{next(_numbers)}.jsonl"
     ),
 }
@@ -384,7 +391,7 @@ NAMED: dict[str, Any] = {
     "Spent.plus.cost": "1.5",
     "StoreJournal.append.session_id": "s",
     "StoreJournal.append.events": lambda world: [_event(world)],
-    "Tiers.compactors": lambda world: [treadle.ClearResults()],
+    "Tiers.compactors": lambda world: [treadle.context.ClearResults()],
     "allow.names": ["lookup"],
     "ask.names": ["lookup"],
     "draft.names": ["lookup"],
@@ -401,7 +408,7 @@ NAMED: dict[str, Any] = {
     "deny.names": ["lookup"],
     **{f"Goal.{name}": value for name, value in _GOAL.items()},
     "Goal.budget": lambda world: treadle.Budget(max_model_turns=3),
-    "Goal.stop_rules": lambda world: treadle.StopRules(false_claims=2),
+    "Goal.stop_rules": lambda world: treadle.agents.StopRules(false_claims=2),
     "StopRules.false_claims": 2,
     "Worker.agents": lambda world: {"helper": lambda: _agent(world)},
     "result.journal": _known_journal,

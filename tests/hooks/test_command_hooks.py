@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from hook_tools import on, rm, run
 
-from treadle import ConfigurationError, Tool, allow, ask, deny, file_tools, first_of, shell_tool, writing_tools
+from treadle import ConfigurationError, Tool, allow, ask, deny, file_tools, first_of, shell_tool
 from treadle.resolve.command_hooks import EVENTS, FIELDS, MODES, TOOLS, UNUSED_EVENTS, command_hooks
 from treadle.testing import call, text
+from treadle.toolsets import writing_tools
 
 
 @pytest.fixture

@@ -9,9 +9,11 @@ import pytest
 
 from invariants import check_session
 from pipeline_tools import Recorder, act, content, on_fake_clock, raising, read, results, run_calls, statuses, types
-from treadle import Agent, Budget, ConfigurationError, Decision, Guards, Hook, allow, can_use_tool, deny, open_session
+from treadle import Agent, Budget, ConfigurationError, Decision, allow, deny, open_session
+from treadle.budgets import Guards
 from treadle.journals.memory import MemoryJournal
-from treadle.ports import HookContext, Moment
+from treadle.permissions import can_use_tool
+from treadle.ports import Hook, HookContext, Moment
 from treadle.testing import ScriptedModel, Turn, call, text
 
 N = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 12}}, "required": ["n"]}

@@ -11,7 +11,7 @@ import msgspec
 import psycopg
 import pytest
 
-from treadle import Agent, Tool, ToolContext, ask, import_session, open_journal, open_session
+from treadle import Agent, Tool, ToolContext, ask, open_journal, open_session
 from treadle.errors import JournalError
 from treadle.events import (
     AnyEvent,
@@ -33,6 +33,7 @@ from treadle.journals.postgres_link import VERSION
 from treadle.journals.sqlite import SqliteJournal, open_sqlite
 from treadle.messages import Finish, Message, ToolCall, user_message
 from treadle.ports import DueItem, Journal
+from treadle.resolve.archives import import_session
 from treadle.state import Suspended
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import Effect, JsonObject

@@ -9,27 +9,17 @@ from typing import Any, Literal
 import pytest
 
 from invariants import check_session
-from treadle import (
-    Agent,
-    Budget,
-    Handoff,
-    JournalError,
-    OnDemand,
-    ReActDriver,
-    Tool,
-    ToolContext,
-    allow,
-    open_session,
-    resolve_model,
-    tool,
-)
-from treadle.errors import ConfigurationError, ModelResponseInvalid
+from treadle import Agent, Budget, Tool, ToolContext, allow, open_session, resolve_model, tool
+from treadle.context import Handoff
+from treadle.drivers import ReActDriver
+from treadle.errors import ConfigurationError, JournalError, ModelResponseInvalid
 from treadle.events import AnyEvent, ModelDelta, ModelDiscarded, ModelFailed, ModelFinished, ToolStarted
 from treadle.journals.memory import MemoryJournal
 from treadle.messages import Finish, Text, ToolCall, Usage, user_message
 from treadle.ports import Model, ModelEnd, ModelPart, ModelRequest, RequestNeed
 from treadle.testing import MockProvider, Turn, call
 from treadle.tools import JsonObject
+from treadle.toolsets import OnDemand
 
 DIALECTS = ("openai-chat", "openai", "anthropic", "gemini", "bedrock", "cohere")
 FORMS = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])

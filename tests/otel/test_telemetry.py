@@ -21,8 +21,9 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import StatusCode
 
-from treadle import Agent, Price, ToolContext, allow, deny, open_session, resolve_model, run_process, tool
+from treadle import Agent, Price, ToolContext, allow, deny, open_session, resolve_model, tool
 from treadle.otel import Telemetry
+from treadle.sandboxes import run_process
 from treadle.testing import MockProvider, ScriptedModel, call, text
 
 

@@ -11,11 +11,8 @@ from treadle import (
     Approval,
     ConfigurationError,
     Decision,
-    RequireApproval,
-    Review,
     Session,
     Tool,
-    ToolList,
     allow,
     ask,
     file_tools,
@@ -23,12 +20,12 @@ from treadle import (
     resolve_model,
     shell_tool,
     tool,
-    writing_tools,
 )
 from treadle.events import ApprovalAnswered, ApprovalRequested, RulesGranted
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import FakeClock, MockProvider, ScriptedModel, Turn, call, text
-from treadle.tools import JsonObject
+from treadle.tools import JsonObject, Review
+from treadle.toolsets import RequireApproval, ToolList, writing_tools
 
 
 async def asked_about(*calls, tools, session=None, policy=None) -> tuple[Agent, Session, Approval]:

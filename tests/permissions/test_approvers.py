@@ -9,21 +9,13 @@ from typing import Any
 import pytest
 
 from pipeline_tools import Recorder, act, checked_call, on_fake_clock
-from treadle import (
-    Agent,
-    Answer,
-    ConfigurationError,
-    Decision,
-    ProgramApprover,
-    ToolContext,
-    can_use_tool,
-    open_session,
-    tool,
-)
+from treadle import Agent, ConfigurationError, Decision, ToolContext, open_session, tool
 from treadle.events import ApprovalAnswered, CallDecided, RunPaused
 from treadle.journals.memory import MemoryJournal
+from treadle.permissions import can_use_tool
 from treadle.testing import FakeClock, ScriptedModel, call, text
-from treadle.tools import JsonObject
+from treadle.tools import Answer, JsonObject
+from treadle.toolsets import ProgramApprover
 
 
 class Acts:

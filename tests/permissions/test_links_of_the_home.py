@@ -5,9 +5,10 @@ import os
 
 import pytest
 
-from treadle import Agent, allow, file_tools, open_session, shell_tool, writing_tools
+from treadle import Agent, allow, file_tools, open_session, shell_tool
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import ScriptedModel, call, text
+from treadle.toolsets import writing_tools
 
 REACHING = [
     call("read", path="a/notes.txt"),

@@ -11,29 +11,25 @@ from treadle import (
     Agent,
     ConfigurationError,
     Decision,
-    Filtered,
-    Guards,
-    Hook,
-    Risk,
-    RuleSet,
     Tool,
     allow,
     ask,
     deny,
-    draft,
     first_of,
     open_session,
-    scoped,
     shell_tool,
     tool,
-    writing_tools,
 )
+from treadle.budgets import Guards
 from treadle.errors import ToolDefinitionError
 from treadle.events import CallDecided
 from treadle.journals.memory import MemoryJournal
+from treadle.permissions import RuleSet, draft, scoped
 from treadle.permissions.policies import UNDECIDED
+from treadle.ports import Hook
 from treadle.testing import ScriptedModel, call, text
-from treadle.tools import MODES
+from treadle.tools import MODES, Risk
+from treadle.toolsets import Filtered, writing_tools
 
 PAGE = (Path(__file__).parents[2] / "docs" / "decisions.md").read_text()
 

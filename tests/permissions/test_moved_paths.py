@@ -8,24 +8,14 @@ from typing import Any
 
 import pytest
 
-from treadle import (
-    Agent,
-    Guards,
-    Tool,
-    allow,
-    ask,
-    can_use_tool,
-    deny,
-    file_tools,
-    first_of,
-    open_session,
-    shell_tool,
-    writing_tools,
-)
+from treadle import Agent, Tool, allow, ask, deny, file_tools, first_of, open_session, shell_tool
+from treadle.budgets import Guards
 from treadle.events import ApprovalRequested
 from treadle.messages import Result, ToolCall
+from treadle.permissions import can_use_tool
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject, ToolContext
+from treadle.toolsets import writing_tools
 
 QUIET = Guards(repeats=None, denials=None, no_progress=None)
 

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from pipeline_tools import run_calls, statuses
-from treadle import Agent, Prefixed, Subject, Tool, allow, deny, file_tools, first_of
+from treadle import Agent, Tool, allow, deny, file_tools, first_of
 from treadle.testing import ScriptedModel, call, text
+from treadle.tools import Subject
+from treadle.toolsets import Prefixed
 
 
 @pytest.fixture

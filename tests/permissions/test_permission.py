@@ -13,24 +13,20 @@ from treadle import (
     Agent,
     ConfigurationError,
     Decision,
-    Hook,
-    HookContext,
     StopReason,
     ToolCall,
-    ToolResult,
     allow,
     ask,
-    default_decision,
     deny,
     first_of,
-    is_answered,
     open_session,
     tool,
 )
 from treadle.errors import UnknownApproval
-from treadle.ports import SessionView
+from treadle.permissions import default_decision, is_answered
+from treadle.ports import Hook, HookContext, SessionView
 from treadle.testing import ScriptedModel, call, text
-from treadle.tools import CheckedCall, JsonObject
+from treadle.tools import CheckedCall, JsonObject, ToolResult
 
 N = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 12}}, "required": ["n"]}
 

@@ -11,24 +11,12 @@ from typing import Any
 
 import pytest
 
-from treadle import (
-    Agent,
-    Answer,
-    Decision,
-    Hook,
-    Session,
-    ShellTools,
-    Tool,
-    allow,
-    ask,
-    can_use_tool,
-    exit_plan_tool,
-    mcp_server,
-    open_session,
-    shell_tool,
-    tool,
-)
+from treadle import Agent, Decision, Session, Tool, allow, ask, mcp_server, open_session, shell_tool, tool
+from treadle.permissions import can_use_tool
+from treadle.ports import Hook
 from treadle.testing import ScriptedModel, call, text
+from treadle.tools import Answer
+from treadle.toolsets import ShellTools, exit_plan_tool
 
 RAW = Path(__file__).parents[1] / "toolsets" / "mcp_raw_server.py"
 

@@ -4,10 +4,11 @@ import os
 
 import pytest
 
-from treadle import Agent, Tool, allow, file_tools, first_of, open_session, shell_tool, writing_tools
+from treadle import Agent, Tool, allow, file_tools, first_of, open_session, shell_tool
 from treadle.journals.memory import MemoryJournal
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools.protected import SEALED, is_protected, may_name_protected
+from treadle.toolsets import writing_tools
 
 NAMES = [
     ".git/hooks/pre-commit", ".git/config", ".git/info/attributes", "sub/.git/hooks/x", ".git", ".treadle/config.toml", ".claude/settings.json",

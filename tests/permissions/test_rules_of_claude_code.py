@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, ConfigurationError, Tool, allow, ask, deny, file_tools, first_of, shell_tool, writing_tools
+from treadle import Agent, ConfigurationError, Tool, allow, ask, deny, file_tools, first_of, shell_tool
 from treadle.testing import ScriptedModel, call, text
+from treadle.toolsets import writing_tools
 
 
 def named(name: str) -> Tool:

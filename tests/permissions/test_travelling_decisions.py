@@ -12,29 +12,14 @@ import pytest
 
 from invariants import check_session
 from pipeline_tools import Recorder, act, content, read, run_calls, statuses, tool_of, types
-from treadle import (
-    Agent,
-    Bubblewrap,
-    Budget,
-    Command,
-    Confinement,
-    Decision,
-    ProcessResult,
-    ReActDriver,
-    RecordingModel,
-    ReplayModel,
-    StopReason,
-    allow,
-    ask,
-    deny,
-    first_of,
-    open_session,
-    resolve_model,
-    run_process,
-)
+from treadle import Agent, Budget, Decision, StopReason, allow, ask, deny, first_of, open_session, resolve_model
+from treadle.drivers import ReActDriver
 from treadle.events import CallDecided, ToolStarted
 from treadle.journals.memory import MemoryJournal
+from treadle.providers import RecordingModel, ReplayModel
+from treadle.sandboxes import Bubblewrap, Confinement, run_process
 from treadle.testing import MockProvider, ScriptedModel, Turn, call, text
+from treadle.tools import Command, ProcessResult
 
 N = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 12}, "note": {"type": "string", "default": ""}}, "required": ["n"]}  # fmt: skip
 

@@ -7,31 +7,23 @@ from typing import Any
 
 import pytest
 
-from treadle import (
-    Agent,
-    Prefixed,
-    RuleSet,
-    ShellTools,
-    Tool,
-    allow,
-    artifact_tool,
-    ask,
-    ask_user_tool,
-    deny,
-    exit_plan_tool,
-    fetch_tool,
-    file_tools,
-    first_of,
-    notes_tools,
-    scoped,
-    shell_tool,
-    subagent_tool,
-    todo_tool,
-    writing_tools,
-)
+from treadle import Agent, Tool, allow, ask, deny, file_tools, first_of, shell_tool
+from treadle.agents import subagent_tool
+from treadle.permissions import RuleSet, scoped
 from treadle.permissions.policies import OWN_TOOLS
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import Subject
+from treadle.toolsets import (
+    Prefixed,
+    ShellTools,
+    artifact_tool,
+    ask_user_tool,
+    exit_plan_tool,
+    fetch_tool,
+    notes_tools,
+    todo_tool,
+    writing_tools,
+)
 
 
 def named(name: str, properties: Any = None, **options: Any) -> Tool:

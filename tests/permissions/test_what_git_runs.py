@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from pipeline_tools import checked_call
-from treadle import Agent, allow, open_session, shell_tool, writing_tools
+from treadle import Agent, allow, open_session, shell_tool
 from treadle.permissions.modes import in_mode, with_protection
 from treadle.permissions.policies import decide
 from treadle.resolve import memory_session
 from treadle.testing import ScriptedModel, call, text
+from treadle.toolsets import writing_tools
 
 RUN = ["tools/hooks/pre-commit", "tools/hooks/new", "tools/monitor.sh", "team.gitconfig", "clean.sh", "deep/further.sh"]
 

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from wire import converse
 
-from treadle import Agent, Price, ToolOutput, resolve_model, tool, with_fallback
+from treadle import Agent, Price, ToolOutput, resolve_model, tool
 from treadle.errors import ModelResponseInvalid
 from treadle.messages import Media, Message, Opaque, Text, Thinking, ToolCall, Usage, user_message
 from treadle.ports import ModelEnd, ModelRequest, ToolSpec
 from treadle.providers.bedrock.request import BedrockRequests
+from treadle.resolve import with_fallback
 from treadle.testing import MockProvider, Turn, call
 from treadle.tools import JsonObject
 

@@ -6,11 +6,12 @@ from decimal import Decimal
 import pytest
 
 from loop_tools import Unpriced
-from treadle import Agent, Budget, ConfigurationError, Tool, ToolContext, open_session, resolve_model, with_fallback
+from treadle import Agent, Budget, ConfigurationError, Tool, ToolContext, open_session, resolve_model
 from treadle.concurrency import Breaker
 from treadle.messages import Usage
 from treadle.providers.fallback import FallbackModel
 from treadle.providers.prices import list_price
+from treadle.resolve import with_fallback
 from treadle.testing import FakeClock, MockProvider, ScriptedModel, Turn, call, text
 from treadle.tools import JsonObject
 from treadle.toolsets.wrappers import guarded_by_breaker

@@ -7,23 +7,11 @@ from pathlib import Path
 import pytest
 from child import run_treadle
 
-from treadle import (
-    Agent,
-    Budget,
-    ConfigurationError,
-    Message,
-    ModelFacts,
-    Price,
-    Tool,
-    ToolOutput,
-    open_session,
-    resolve_model,
-    with_fallback,
-)
+from treadle import Agent, Budget, ConfigurationError, Message, Price, Tool, ToolOutput, open_session, resolve_model
 from treadle.messages import Media, Text, Usage
-from treadle.ports import asked_model, facts_of, window_of
+from treadle.ports import ModelFacts, asked_model, facts_of, window_of
 from treadle.providers.known import known_facts, known_models
-from treadle.resolve import driver_for
+from treadle.resolve import driver_for, with_fallback
 from treadle.testing import MockProvider, ScriptedModel, call, text
 
 PICTURE = Media(media_type="image/png", base64="iVBORw0KGgo=")

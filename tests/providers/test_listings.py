@@ -8,9 +8,9 @@ import pytest
 from chat_server import json_answer, serving
 from child import run_treadle
 
-from treadle import offered_models
 from treadle.errors import ConfigurationError, ModelRejected, ModelResponseInvalid, ModelUnavailable, UnknownModel
 from treadle.ports import ModelFacts
+from treadle.resolve import offered_models
 from treadle.testing import MockProvider
 
 KEY = "k-offered-secret"

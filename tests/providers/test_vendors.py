@@ -10,10 +10,11 @@ import pytest
 from chat_server import DONE, answer, chunk, event, json_answer, serving
 from child import run_python
 
-from treadle import Agent, Budget, Timeouts, ToolOutput, resolve_model, tool
+from treadle import Agent, Budget, ToolOutput, resolve_model, tool
 from treadle.errors import ConfigurationError, ModelError, ModelRejected, ModelUnavailable, UnknownModel
 from treadle.messages import Media, user_message
 from treadle.ports import ModelEnd, ModelPart, ModelRequest, ToolSpec
+from treadle.providers import Timeouts
 from treadle.providers.openai_chat import OpenAIChat
 from treadle.providers.vendors import LOCAL_SERVERS, VENDORS
 from treadle.testing import MockProvider, Turn, call

@@ -21,7 +21,8 @@ from pathlib import Path
 import tree_sitter  # noqa: F401 - as above
 import tree_sitter_bash  # noqa: F401 - as above
 
-from treadle import Agent, Bubblewrap, Confinement, Landlock, shell_tool
+from treadle import Agent, shell_tool
+from treadle.sandboxes import Bubblewrap, Confinement, Landlock
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import Decision
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from treadle import Landlock
-from treadle.sandboxes import launcher
+from treadle.sandboxes import Landlock, launcher
 from treadle.sandboxes.runners import call_filter, closed_for_age
 
 HERE = Path(__file__).parent

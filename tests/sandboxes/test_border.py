@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle import Agent, Bubblewrap, Confinement, Landlock, deny, shell_tool
-from treadle.sandboxes import launcher
+from treadle import Agent, deny, shell_tool
+from treadle.sandboxes import Bubblewrap, Confinement, Landlock, launcher
 from treadle.sandboxes.confinement import lies_in
 from treadle.sandboxes.private import private_places
 from treadle.testing import ScriptedModel, call, text
@@ -43,7 +43,7 @@ def run(
 IN_A_HOME = textwrap.dedent(
     """
     import asyncio, os, sys
-    from treadle import Bubblewrap, Confinement, Landlock
+    from treadle.sandboxes import Bubblewrap, Confinement, Landlock
     from treadle.tools import Command
     kind, home, folder, script, *opened = sys.argv[1:]
     sandbox = {"Bubblewrap": Bubblewrap, "Landlock": Landlock}[kind](Confinement(writable=(folder,), readable=tuple(one for one in opened if one.startswith("/"))))
@@ -158,7 +158,7 @@ def test_private_places_are_found_by_kind_and_the_files_of_tool_chains_are_not_a
 AS_A_USER = textwrap.dedent(
     """
     import asyncio, concurrent.futures.thread, encodings.idna, os, sys
-    from treadle import Bubblewrap, Confinement, Landlock
+    from treadle.sandboxes import Bubblewrap, Confinement, Landlock
     from treadle.tools import Command
     kind, user, folder, hidden, *scripts = sys.argv[1:]
     if int(user):

@@ -157,7 +157,7 @@ def test_a_configuration_that_is_a_pipe_or_no_text_holds_up_no_command(tmp_path:
 
 WITHIN = """
 import asyncio, sys
-from treadle import Bubblewrap, Confinement, Landlock
+from treadle.sandboxes import Bubblewrap, Confinement, Landlock
 from treadle.tools import Command
 sandbox = {"Bubblewrap": Bubblewrap, "Landlock": Landlock}[sys.argv[1]](Confinement(writable=(sys.argv[2],)))
 print(asyncio.run(sandbox.run(Command(arguments=("/bin/sh", "-c", sys.argv[3])))))
@@ -230,7 +230,7 @@ AS_ANOTHER = textwrap.dedent(
     """
     import asyncio, json, os, subprocess, sys, threading
     import concurrent.futures.thread
-    from treadle import Bubblewrap, Confinement, Landlock
+    from treadle.sandboxes import Bubblewrap, Confinement, Landlock
     from treadle.tools import Command
     os.setgroups([]); os.setgid(int(sys.argv[3])); os.setuid(int(sys.argv[3]))
     kind = {"Bubblewrap": Bubblewrap, "Landlock": Landlock}[sys.argv[1]]

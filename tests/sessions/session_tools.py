@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from pipeline_tools import DyingJournal
-from treadle import Agent, JournalError, Session, Tool, ToolContext, ask
+from treadle import Agent, Session, Tool, ToolContext, ask
+from treadle.errors import JournalError
 from treadle.events import AnyEvent
 from treadle.ports import Journal
 from treadle.resolve import open_session

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from session_tools import payer, stored_session, waiting_session
 
-from treadle import Agent, NoSuchPoint, SessionHeld, Tool, ToolContext, open_session
+from treadle import Agent, SessionHeld, Tool, ToolContext, open_session
+from treadle.errors import NoSuchPoint
 from treadle.events import AnyEvent, ModelDiscarded, SessionForked, ToolStarted
 from treadle.messages import ToolCall
 from treadle.ports import Journal

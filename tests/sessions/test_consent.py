@@ -8,21 +8,8 @@ import pytest
 from session_tools import Bank, pay_tool, payer, waiting_session
 
 from pipeline_tools import Recorder, act, called_through
-from treadle import (
-    Agent,
-    Approval,
-    ApprovalExpired,
-    ConfigurationError,
-    Effect,
-    Preview,
-    Suspended,
-    UnknownApproval,
-    UnknownInput,
-    ask,
-    ask_user_tool,
-    open_journal,
-    open_session,
-)
+from treadle import Agent, Approval, ConfigurationError, Effect, Suspended, ask, open_journal, open_session
+from treadle.errors import ApprovalExpired, UnknownApproval, UnknownInput
 from treadle.events import (
     ApprovalAnswered,
     ApprovalRequested,
@@ -32,6 +19,8 @@ from treadle.journals.memory import MemoryJournal
 from treadle.ports import HasClock, Journal
 from treadle.state import InboxMessage, LeftAnswer, inbox_message
 from treadle.testing import FakeClock, ScriptedModel, call, text
+from treadle.tools import Preview
+from treadle.toolsets import ask_user_tool
 
 DAY = 86400.0
 

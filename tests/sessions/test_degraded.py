@@ -8,7 +8,8 @@ import pytest
 from session_tools import look_tool, pay_tool, payer
 from tests.journals.switchable import Switchable
 
-from treadle import Agent, ConfigurationError, JournalError, Suspended, Tool, ToolContext, allow, open_session
+from treadle import Agent, ConfigurationError, Suspended, Tool, ToolContext, allow, open_session
+from treadle.errors import JournalError
 from treadle.events import AnyEvent, JournalDegraded
 from treadle.journals.degrading import DegradingJournal
 from treadle.journals.memory import MemoryJournal

@@ -17,22 +17,20 @@ from treadle import (
     Agent,
     ConfigurationError,
     Done,
-    JournalError,
     NotDone,
     SessionHeld,
     StopReason,
     Unknown,
-    UnknownDoubt,
     ask,
-    expire_sessions,
-    list_doubts,
     open_journal,
     open_session,
 )
+from treadle.errors import JournalError, UnknownDoubt
 from treadle.events import ToolResolved
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
 from treadle.ports import Journal
+from treadle.resolve.archives import expire_sessions, list_doubts
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
 

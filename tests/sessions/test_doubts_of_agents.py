@@ -8,25 +8,14 @@ from session_tools import Bank, Dead
 
 from invariants import check_session
 from pipeline_tools import called_through
-from treadle import (
-    Agent,
-    Done,
-    JournalError,
-    NotDone,
-    Tool,
-    ToolContext,
-    UnknownDoubt,
-    UnknownInput,
-    allow,
-    ask_user_tool,
-    list_doubts,
-    open_session,
-    tool,
-)
+from treadle import Agent, Done, NotDone, Tool, ToolContext, allow, open_session, tool
+from treadle.errors import JournalError, UnknownDoubt, UnknownInput
 from treadle.events import ChildStarted, ToolResolved
 from treadle.ports import Journal
+from treadle.resolve.archives import list_doubts
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
+from treadle.toolsets import ask_user_tool
 
 paid: list[int] = []
 

@@ -8,15 +8,7 @@ import msgspec
 import pytest
 from session_tools import look_tool, pay_tool, payer, stored_session, waiting_session
 
-from treadle import (
-    Agent,
-    Decision,
-    Effect,
-    Explanation,
-    Price,
-    ask,
-    open_session,
-)
+from treadle import Agent, Decision, Effect, Price, ask, open_session
 from treadle.events import (
     ActionDecided,
     AnyEvent,
@@ -41,6 +33,7 @@ from treadle.events import (
 from treadle.journals.memory import MemoryJournal
 from treadle.messages import Message, Text, Thinking, ToolCall, Usage, user_message
 from treadle.ports import Journal
+from treadle.sessions import Explanation
 from treadle.sessions.explain import (
     Approved,
     Aside,

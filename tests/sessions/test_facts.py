@@ -8,8 +8,9 @@ import pytest
 
 from invariants import check_session
 from loop_tools import ANYTHING
-from treadle import Agent, Rejected, Session, Tool, ToolContext, ToolOutput, import_session, open_session
+from treadle import Agent, Rejected, Session, Tool, ToolContext, ToolOutput, open_session
 from treadle.journals.memory import MemoryJournal
+from treadle.resolve.archives import import_session
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, ConfigurationError, import_messages, open_session, resolve_model
+from treadle import Agent, ConfigurationError, open_session, resolve_model
 from treadle.messages import Media, Message, Text
 from treadle.mock import MockProvider
+from treadle.sessions import import_messages
 from treadle.testing import ScriptedModel, text
 
 HISTORIES = sorted((Path(__file__).parent / "histories").glob("*.json"))

@@ -10,8 +10,8 @@ from session_tools import payer, waiting_session
 
 from invariants import check_session
 from loop_tools import ANYTHING
-from treadle import Agent, Suspended, Tool, ToolContext, UnknownInput, ask, open_session
-from treadle.errors import ConfigurationError, SessionConflict
+from treadle import Agent, Suspended, Tool, ToolContext, ask, open_session
+from treadle.errors import ConfigurationError, SessionConflict, UnknownInput
 from treadle.events import ToolInput, ToolResumed, ToolStarted
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal

@@ -4,8 +4,7 @@ import logging
 
 import pytest
 
-from treadle import Redactor
-from treadle.redaction import redacted_logger, remember, without_known
+from treadle.redaction import Redactor, redacted_logger, remember, without_known
 
 KEY = "-----BEGIN PRIVATE KEY-----\n" + "MIIcanary" * 2000 + "\n-----END PRIVATE KEY-----"
 

@@ -10,18 +10,8 @@ import pytest
 
 from invariants import check_session
 from pipeline_tools import DyingJournal, Recorder, act, content, read, statuses, tool_of, types
-from treadle import (
-    Agent,
-    Budget,
-    ConfigurationError,
-    Decision,
-    JournalError,
-    allow,
-    ask,
-    deny,
-    open_session,
-)
-from treadle.errors import SessionNotActive, Transient
+from treadle import Agent, Budget, ConfigurationError, Decision, allow, ask, deny, open_session
+from treadle.errors import JournalError, SessionNotActive, Transient
 from treadle.journals.memory import MemoryJournal
 from treadle.sessions.session import Session
 from treadle.state import LeftMode

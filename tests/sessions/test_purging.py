@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from pipeline_tools import Recorder, act, called_through
-from treadle import Agent, ask, check_sessions, open_journal, open_session
+from treadle import Agent, ask, open_journal, open_session
 from treadle.events import ToolSuspended
 from treadle.journals.memory import MemoryJournal
 from treadle.ports import Journal
-from treadle.resolve.archives import expire_sessions
+from treadle.resolve.archives import check_sessions, expire_sessions
 from treadle.testing import FakeClock, ScriptedModel, call, text
 
 

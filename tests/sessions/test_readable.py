@@ -10,30 +10,14 @@ from typing import Any
 import pytest
 from session_tools import Bank, waiting_session
 
-from treadle import (
-    Agent,
-    ConfigurationError,
-    Done,
-    JournalError,
-    NoRunYet,
-    NoSuchPoint,
-    NotDone,
-    NothingToResume,
-    RunCompleted,
-    Session,
-    UnknownSession,
-    expire_sessions,
-    import_session,
-    list_doubts,
-    open_journal,
-    open_session,
-)
-from treadle.errors import shown
+from treadle import Agent, ConfigurationError, Done, NotDone, Session, open_journal, open_session
+from treadle.errors import JournalError, NoRunYet, NoSuchPoint, NothingToResume, RunCompleted, UnknownSession, shown
 from treadle.events import ModelFinished, RunStarted, SessionChanged
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
 from treadle.messages import Message, Text
 from treadle.ports import Journal
+from treadle.resolve.archives import expire_sessions, import_session, list_doubts
 from treadle.testing import ScriptedModel, text
 
 

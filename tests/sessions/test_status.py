@@ -10,21 +10,9 @@ from typing import Any
 import pytest
 from session_tools import long_tool, payer, stored_session, waiting_session
 
-from treadle import (
-    Agent,
-    Budget,
-    NotDone,
-    Session,
-    SessionConflict,
-    SessionExists,
-    SessionMoved,
-    SessionNotActive,
-    expire_sessions,
-    import_session,
-    open_session,
-)
+from treadle import Agent, Budget, NotDone, Session, open_session
 from treadle.canonical import digest
-from treadle.errors import ModelRejected
+from treadle.errors import ModelRejected, SessionConflict, SessionExists, SessionMoved, SessionNotActive
 from treadle.events import (
     AnyEvent,
     ChildStarted,
@@ -45,6 +33,7 @@ from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
 from treadle.messages import Message, Text, user_message
 from treadle.ports import Journal
+from treadle.resolve.archives import expire_sessions, import_session
 from treadle.testing import FaultyModel, ScriptedModel, call, text
 
 
@@ -145,7 +134,8 @@ async def test_of_two_changes_to_one_version_the_second_is_refused_and_writes_no
 
 CHANGER = """
 import asyncio, sys
-from treadle import SessionConflict, SessionHeld, open_session
+from treadle import SessionHeld, open_session
+from treadle.errors import SessionConflict
 
 async def main(path, head):
     async with open_session(path, id="s") as session:

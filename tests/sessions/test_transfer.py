@@ -15,28 +15,15 @@ from hypothesis import strategies as st
 from session_tools import Bank, long_tool, payer, stored_session, waiting_session
 
 from pipeline_tools import Recorder, act, called_through
-from treadle import (
-    Agent,
-    Budget,
-    ConfigurationError,
-    Done,
-    JournalError,
-    NoSuchPoint,
-    SessionExists,
-    SessionHeld,
-    SessionMoved,
-    SessionNotActive,
-    ask,
-    import_session,
-    list_doubts,
-    open_session,
-)
+from treadle import Agent, Budget, ConfigurationError, Done, SessionHeld, ask, open_session
+from treadle.errors import JournalError, NoSuchPoint, SessionExists, SessionMoved, SessionNotActive
 from treadle.events import AnyEvent, MessageAdded
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.sqlite import SqliteJournal
 from treadle.messages import user_message
 from treadle.ports import Journal
 from treadle.redaction import Redactor
+from treadle.resolve.archives import import_session, list_doubts
 from treadle.sessions.maintenance import Parcel, fold, pack, pack_redacted, unpack
 from treadle.state import inbox_message
 from treadle.state.session import sums

@@ -10,27 +10,13 @@ from session_tools import Bank, Dead, held_tool, payer, waiting_session
 
 from invariants import check_session
 from pipeline_tools import called_through
-from treadle import (
-    Agent,
-    Done,
-    JournalError,
-    NotDone,
-    NothingToResume,
-    Run,
-    SessionHeld,
-    SessionNotActive,
-    UnknownApproval,
-    UnknownDoubt,
-    allow,
-    ask,
-    import_session,
-    list_doubts,
-    open_session,
-)
+from treadle import Agent, Done, NotDone, Run, SessionHeld, allow, ask, open_session
+from treadle.errors import JournalError, NothingToResume, SessionNotActive, UnknownApproval, UnknownDoubt
 from treadle.events import AnyEvent, ToolResolved
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.store import waiting_approvals
 from treadle.ports import InboxMessage, Journal
+from treadle.resolve.archives import import_session, list_doubts
 from treadle.testing import FaultyJournal, ScriptedModel, call, text
 
 pytestmark = pytest.mark.parametrize(

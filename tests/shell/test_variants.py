@@ -7,12 +7,13 @@ import random
 import pytest
 
 from pipeline_tools import checked_call
-from treadle import allow, deny, first_of, shell_tool, writing_tools
+from treadle import allow, deny, first_of, shell_tool
 from treadle.cli.running import Confined
 from treadle.permissions.consent import offered_rules
 from treadle.permissions.modes import in_mode, with_protection
 from treadle.permissions.policies import decide
 from treadle.resolve import memory_session
+from treadle.toolsets import writing_tools
 
 SEEDS = range(8)
 TRIES = 40

@@ -11,10 +11,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from simulator.world import ACTING
-from treadle import Hook, HookContext, Suspended, Tool, first_of
+from treadle import Suspended, Tool, first_of
 from treadle.context.compaction import ClearResults, Summarize, Tiers
 from treadle.messages import user_message
-from treadle.ports import Compactable, Compaction, Decision, RequestNeed, SessionView, ToolsetContext
+from treadle.ports import Compactable, Compaction, Decision, Hook, HookContext, RequestNeed, SessionView, ToolsetContext
 from treadle.tools import CheckedCall, JsonObject, ToolContext
 
 if TYPE_CHECKING:

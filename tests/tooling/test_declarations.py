@@ -4,16 +4,8 @@ from typing import Any
 
 import pytest
 
-from treadle import (
-    Agent,
-    Budget,
-    ConfigurationError,
-    Guards,
-    Tool,
-    file_tools,
-    resolve_model,
-    tool,
-)
+from treadle import Agent, Budget, ConfigurationError, Tool, file_tools, resolve_model, tool
+from treadle.budgets import Guards
 from treadle.errors import ToolDefinitionError, UnknownModel
 from treadle.testing import ScriptedModel, call, text
 from treadle.validation import Schema

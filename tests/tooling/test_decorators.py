@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal, TypedDict
 import pytest
 from pydantic import Field
 
-from treadle import Agent, FunctionTool, Tool, ToolContext, tool
+from treadle import Agent, Tool, ToolContext, tool
 from treadle.errors import ConfigurationError, ToolDefinitionError
 from treadle.testing import ScriptedModel, call, text, tool_context
+from treadle.tooling import FunctionTool
 from treadle.tools import Effect
 from treadle.validation import Schema
 

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, Confinement, ShellTools, allow, find_sandbox, first_of, open_session
+from treadle import Agent, allow, first_of, open_session
 from treadle.errors import Rejected
-from treadle.sandboxes import keeper
+from treadle.sandboxes import Confinement, find_sandbox, keeper
 from treadle.sandboxes.keeper import started_at
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import Command, Decision, Detached
+from treadle.toolsets import ShellTools
 from treadle.toolsets.shell.keeping import Kept, Processes
 
 LIMIT = 30.0
@@ -274,7 +275,8 @@ def test_a_run_that_pauses_keeps_them_and_finds_them_again(tmp_path: Path):
 CRASHES = textwrap.dedent(
     """
     import asyncio, os, signal, sys
-    from treadle import Agent, ShellTools, allow, open_session, tool
+    from treadle import Agent, allow, open_session, tool
+    from treadle.toolsets import ShellTools
     from treadle.testing import ScriptedModel, call, text
 
     @tool(effect="unsafe")

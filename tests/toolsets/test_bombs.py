@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from test_shell import Context, Shell
 
-from treadle import Bubblewrap, Confinement, Landlock
-from treadle.sandboxes import groups, launcher
+from treadle.sandboxes import Bubblewrap, Confinement, Landlock, groups, launcher
 from treadle.sandboxes.keeper import DiskUse
 from treadle.sandboxes.runners import Room
 from treadle.tools import Command, Runner

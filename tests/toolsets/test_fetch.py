@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, ConfigurationError, Decision, Prefixed, allow, ask, deny, first_of
+from treadle import Agent, ConfigurationError, Decision, allow, ask, deny, first_of
 from treadle.errors import Rejected
 from treadle.messages import ToolCall
 from treadle.testing import ScriptedModel, call, text
+from treadle.toolsets import Prefixed
 from treadle.toolsets.fetch import fetch_tool, is_allowed, networks, target_of
 
 HOSTILE = {

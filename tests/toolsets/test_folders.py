@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle import ConfigurationError, folder_files, folder_surroundings
+from treadle import ConfigurationError
+from treadle.toolsets import folder_files, folder_surroundings
 
 
 def git(folder: Path, *words: str) -> None:

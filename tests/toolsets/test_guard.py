@@ -26,7 +26,7 @@ signal.pause()
 
 _RUNS = f"""
 import asyncio, os, signal, sys
-from treadle import run_process
+from treadle.sandboxes import run_process
 PROGRAM = {_PROGRAM!r}
 async def main():
     if "first" in sys.argv:

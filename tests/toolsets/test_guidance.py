@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, ConfigurationError, find_skills, folder_instructions, skill_tool
+from treadle import Agent, ConfigurationError
 from treadle.testing import ScriptedModel, call, text
+from treadle.toolsets import find_skills, folder_instructions, skill_tool
 
 
 def skill(folder: Path, name: str, head: str = "", body: str = "Do it.") -> Path:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle import Agent, ConfigurationError, McpTools, Tool, allow, mcp_server, open_session
+from treadle import Agent, ConfigurationError, Tool, allow, mcp_server, open_session
 from treadle.testing import ScriptedModel, call, text
+from treadle.toolsets import McpTools
 
 RAW = Path(__file__).with_name("mcp_raw_server.py")
 

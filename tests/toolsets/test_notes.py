@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, allow, notes_tools, open_session
+from treadle import Agent, allow, open_session
 from treadle.testing import ScriptedModel, call, text
+from treadle.toolsets import notes_tools
 
 
 async def run(folder: Path, *turns: Any) -> tuple[ScriptedModel, list[str]]:

@@ -7,22 +7,11 @@ from typing import Any
 
 import pytest
 
-from treadle import (
-    Agent,
-    Done,
-    NotDone,
-    Rejected,
-    Tool,
-    ToolContext,
-    Transient,
-    Unknown,
-    allow,
-    http_rejection,
-    operation,
-)
-from treadle.errors import ConfigurationError, ToolDefinitionError
+from treadle import Agent, Done, NotDone, Rejected, Tool, ToolContext, Unknown, allow
+from treadle.errors import ConfigurationError, ToolDefinitionError, Transient
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
+from treadle.toolsets import http_rejection, operation
 
 AMOUNT: JsonObject = {"type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"]}
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from treadle import Agent, ConfigurationError, ProcessResult, Tool, ToolContext, open_session, run_process
+from treadle import Agent, ConfigurationError, Tool, ToolContext, open_session
+from treadle.sandboxes import run_process
 from treadle.sandboxes.processes import Ends
 from treadle.testing import FakeClock, ScriptedModel, call, text
-from treadle.tools import JsonObject
+from treadle.tools import JsonObject, ProcessResult
 from treadle.toolsets.shell import clean_environment
 
 
@@ -97,7 +98,7 @@ async def test_a_program_sees_no_key_of_ours_unless_it_is_given() -> None:
         "MY_VAR": "1",
     }
     outer = (
-        "import asyncio, sys\nfrom treadle import run_process\n"
+        "import asyncio, sys\nfrom treadle.sandboxes import run_process\n"
         f"print(asyncio.run(run_process([sys.executable, '-c', {PRINTS!r}])).stdout)"
     )
     # A process of its own, which has the keys: ours stays as it is.
@@ -260,7 +261,7 @@ async def test_what_another_call_has_started_is_left_alone(tmp_path: Path):
 async def test_what_a_treadle_within_a_command_has_started_ends_with_the_command(tmp_path: Path):
     (tmp_path / "daemon.py").write_text(DAEMON)
     inner = (
-        "import asyncio, os, sys\nfrom treadle import run_process\n"
+        "import asyncio, os, sys\nfrom treadle.sandboxes import run_process\n"
         "async def main():\n"
         " running = asyncio.ensure_future(run_process([sys.executable, 'daemon.py', 'pid', 'stay']))\n"
         " while not os.path.exists('pid'): await asyncio.sleep(0.01)\n"
@@ -275,7 +276,7 @@ async def test_what_a_treadle_within_a_command_has_started_ends_with_the_command
 
 BECOMES_ROOT = """
 import asyncio, os, sys
-from treadle import run_process
+from treadle.sandboxes import run_process
 os.setgroups([]); os.setgid(54321); os.setuid(54321)
 code = "import os, sys, time; os.setuid(0); print('in', flush=True); time.sleep(99)"  # sleep: it is to be ended
 print(asyncio.run(run_process([sys.argv[1], "-c", code], timeout=3, cwd="/")))

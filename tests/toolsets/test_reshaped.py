@@ -12,27 +12,11 @@ import pytest
 from lines import LineServer
 from test_toolsets import named, offered, results
 
-from treadle import (
-    Agent,
-    ConfigurationError,
-    Filtered,
-    OnDemand,
-    Prefixed,
-    Renamed,
-    RequireApproval,
-    Shared,
-    Tool,
-    ToolContext,
-    ToolList,
-    ToolOutput,
-    VisibleWhen,
-    allow,
-    file_tools,
-    open_session,
-)
+from treadle import Agent, ConfigurationError, Tool, ToolContext, ToolOutput, allow, file_tools, open_session
 from treadle.ports import OpenToolset, SessionView, ToolsetContext
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import JsonObject
+from treadle.toolsets import Filtered, OnDemand, Prefixed, Renamed, RequireApproval, Shared, ToolList, VisibleWhen
 
 
 async def offers(*tools: Any) -> list[str]:

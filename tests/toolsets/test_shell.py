@@ -13,9 +13,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from treadle import Agent, Bubblewrap, Confinement, Landlock, find_sandbox, open_session
+from treadle import Agent, open_session
 from treadle.events import ToolFinished
-from treadle.sandboxes import launcher
+from treadle.sandboxes import Bubblewrap, Confinement, Landlock, find_sandbox, launcher
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import Command, Decision, Effect, ProcessResult, ToolOutput
 from treadle.toolsets.shell import shell_tool

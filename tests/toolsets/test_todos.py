@@ -6,26 +6,16 @@ from typing import Any
 import pytest
 
 from invariants import check_session
-from treadle import (
-    Agent,
-    ClearResults,
-    ConfigurationError,
-    Guards,
-    Handoff,
-    Summarize,
-    Tiers,
-    Tool,
-    ToolContext,
-    open_session,
-    resolve_model,
-    todo_tool,
-)
+from treadle import Agent, ConfigurationError, Tool, ToolContext, open_session, resolve_model
+from treadle.budgets import Guards
+from treadle.context import ClearResults, Handoff, Summarize, Tiers
 from treadle.engine.rules.tries import todos_reminder
 from treadle.errors import ContextOverflow
 from treadle.messages import Message, Result, Text, user_message
 from treadle.ports import Compaction
 from treadle.testing import MockProvider, ScriptedModel, call, text
 from treadle.tools import JsonObject
+from treadle.toolsets import todo_tool
 
 TOO_LONG = ContextOverflow("The request is longer than the model's context.", status=400)
 NOTE = "A note from the runtime: your current to-do list:"

@@ -17,7 +17,6 @@ from treadle import (
     Agent,
     Budget,
     ConfigurationError,
-    ReActDriver,
     RunResult,
     StopReason,
     Tool,
@@ -26,6 +25,7 @@ from treadle import (
     ask,
     open_session,
 )
+from treadle.drivers import ReActDriver
 from treadle.errors import ToolNameConflict
 from treadle.events import AnyEvent, ToolsetFailed, ToolsetListed
 from treadle.journals.memory import MemoryJournal

@@ -6,8 +6,9 @@ from typing import Any, Literal, TypedDict, assert_type
 import msgspec
 from pydantic import BaseModel
 
-from treadle import Agent, Budget, FunctionTool, Run, RunContext, RunResult, Session, Tool, ToolContext, tool
+from treadle import Agent, Budget, Run, RunContext, RunResult, Session, Tool, ToolContext, tool
 from treadle.testing import ScriptedModel, text
+from treadle.tooling import FunctionTool
 
 model = ScriptedModel([text("hello")])
 

@@ -7,22 +7,11 @@ from typing import Any, Literal, TypedDict, assert_type
 
 import msgspec
 
-from treadle import (
-    Agent,
-    Agents,
-    FunctionTool,
-    Run,
-    RunContext,
-    RunResult,
-    Session,
-    Tool,
-    ToolContext,
-    open_session,
-    tool,
-)
+from treadle import Agent, Agents, Run, RunContext, RunResult, Session, Tool, ToolContext, open_session, tool
 from treadle.events import AnyEvent, ModelDelta, encode_event, event_object
 from treadle.ports import Interceptor, Policy
 from treadle.testing import FakeToolContext, ScriptedModel, text, tool_context
+from treadle.tooling import FunctionTool
 from treadle.tools import SessionSnapshot
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from web_site import Site, look_up, pay, site_of
 
-from treadle import Agent, Agents, ask_user_tool, open_journal, open_session, tool
+from treadle import Agent, Agents, open_journal, open_session, tool
 from treadle.testing import ScriptedModel
+from treadle.toolsets import ask_user_tool
 
 
 @pytest.fixture

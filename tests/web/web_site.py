@@ -10,9 +10,10 @@ from typing import Any
 import aiohttp
 import uvicorn
 
-from treadle import Agent, ask_user_tool, open_session, tool
+from treadle import Agent, open_session, tool
 from treadle.ports import Journal
 from treadle.testing import ScriptedModel
+from treadle.toolsets import ask_user_tool
 from treadle.web import Access, web
 
 HOSTILE = '<img src=x onerror="window.harm=1"><script>window.harm=1</script>\u202e[a](javascript:window.harm=1)'

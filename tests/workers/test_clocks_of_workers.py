@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from tests.workers.test_workers import until
 
-from treadle import list_workers, open_journal
+from treadle import open_journal
 from treadle.mock import MockProvider, Turn
+from treadle.workers import list_workers
 
 LIBRARIES = sorted(Path("/usr/lib").glob("**/faketime/libfaketimeMT.so.1"))
 AHEAD, BEHIND, RIGHT = 300, -300, 0

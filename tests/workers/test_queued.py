@@ -11,7 +11,8 @@ import pytest
 from tests.workers.test_workers import until, working
 
 from pipeline_tools import paying
-from treadle import Agent, ConfigurationError, JournalError, open_journal, open_session, tool
+from treadle import Agent, ConfigurationError, open_journal, open_session, tool
+from treadle.errors import JournalError
 from treadle.ports import Dispatcher
 from treadle.testing import ScriptedModel, call, text
 from treadle.workers import PgQueuerDispatcher, Worker, result, submit

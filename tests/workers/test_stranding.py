@@ -10,9 +10,9 @@ import pytest
 from tests.workers.test_health import numbers
 from tests.workers.test_workers import clerk, until, working
 
-from treadle import Agent, StrandedSession, Tool, open_journal, open_session, stranded_sessions
+from treadle import Agent, Tool, open_journal, open_session
 from treadle.testing import ScriptedModel, call, text
-from treadle.workers import result, submit
+from treadle.workers import StrandedSession, result, stranded_sessions, submit
 
 pytestmark = pytest.mark.row("N19")
 

@@ -15,20 +15,8 @@ import pytest
 import program
 from pipeline_tools import paying
 from postgres_server import connect
-from treadle import (
-    Agent,
-    Budget,
-    ConfigurationError,
-    SessionExists,
-    SessionMoved,
-    SessionNotActive,
-    UnknownSession,
-    allow,
-    open_journal,
-    open_session,
-    tool,
-)
-from treadle.errors import TaskCancelled, WorkerNameTaken
+from treadle import Agent, Budget, ConfigurationError, allow, open_journal, open_session, tool
+from treadle.errors import SessionExists, SessionMoved, SessionNotActive, TaskCancelled, UnknownSession, WorkerNameTaken
 from treadle.events import RunFinished, TaskSubmitted
 from treadle.journals.memory import MemoryJournal
 from treadle.journals.postgres import open_postgres

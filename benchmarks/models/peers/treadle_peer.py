@@ -9,7 +9,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import runs
 from tasks import ACTS, Refused
 
-from treadle import Agent, Budget, NativeDriver, ReActDriver, Rejected, allow, resolve_model, tool
+from treadle import Agent, Budget, Rejected, allow, resolve_model, tool
+from treadle.drivers import NativeDriver, ReActDriver
 from treadle.ports import Driver
 
 

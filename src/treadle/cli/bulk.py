@@ -4,7 +4,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from treadle import Approval, Doubt, TreadleError
+from treadle import Approval, TreadleError
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import BulkOptions, WaitingOptions
 from treadle.cli.output.terminal import Terminal
@@ -12,6 +12,7 @@ from treadle.cli.output.text import counted, one_line, shown_time
 from treadle.cli.running import is_confirmed
 from treadle.cli.sessions import UNREADABLE, opened_session
 from treadle.ports import Journal, SessionFilter
+from treadle.state import Doubt
 
 __all__ = ["Chosen", "chosen_sessions", "done_to_all", "of_interest"]
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, TypeAlias
 
-from treadle import Redactor, TreadleError
+from treadle import TreadleError
 from treadle.cli.exits import EXIT_USAGE, code_of
 from treadle.cli.input.options import Options
 from treadle.cli.input.parser import help_text
@@ -17,6 +17,7 @@ from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal, open_terminal
 from treadle.cli.output.text import for_terminal, one_line
 from treadle.cli.telemetry import traced
+from treadle.redaction import Redactor
 
 __all__ = ["execute"]
 

@@ -1,16 +1,8 @@
 """Exits: the exit code and the one sentence that each failure gets. Catches nothing."""
 
-from treadle import (
-    EXIT_NOT_STORED,
-    EXIT_SESSION_HELD,
-    EXIT_USAGE,
-    ConfigurationError,
-    SessionConflict,
-    SessionError,
-    SessionHeld,
-    TreadleError,
-    exit_code,
-)
+from treadle import ConfigurationError, SessionHeld, TreadleError
+from treadle.errors import SessionConflict, SessionError
+from treadle.stops import EXIT_NOT_STORED, EXIT_SESSION_HELD, EXIT_USAGE, exit_code
 
 __all__ = ["EXIT_NOT_STORED", "EXIT_USAGE", "UsageError", "code_of", "exit_code"]
 

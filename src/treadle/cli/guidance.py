@@ -17,23 +17,22 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from treadle import (
-    FolderInstructions,
-    Message,
-    Skill,
-    SkillsFound,
-    Tool,
-    find_skills,
-    folder_instructions,
-    folder_surroundings,
-    skill_tool,
-)
+from treadle import Message, Tool
 from treadle.cli.exits import UsageError
 from treadle.cli.input.places import has_piped_input, user_config
 from treadle.cli.input.settings import Settings
 from treadle.cli.input.trust import Held, changes, in_words, trusted_folders
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_json
+from treadle.toolsets import (
+    FolderInstructions,
+    Skill,
+    SkillsFound,
+    find_skills,
+    folder_instructions,
+    folder_surroundings,
+    skill_tool,
+)
 
 __all__ = [
     "Attached",

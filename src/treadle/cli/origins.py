@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from treadle import Agent, Session, UnknownSession, list_workers, open_session
+from treadle import Agent, Session, open_session
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import guidance_of
 from treadle.cli.input.commands import GoalOptions, ResumeOptions
@@ -18,7 +18,9 @@ from treadle.cli.input.values import instructions_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
 from treadle.cli.sessions import is_held, stranded_in
+from treadle.errors import UnknownSession
 from treadle.ports import Journal
+from treadle.workers import list_workers
 
 __all__ = [
     "absolute_model",

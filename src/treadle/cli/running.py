@@ -19,36 +19,18 @@ import msgspec
 
 from treadle import (
     Agent,
-    Bubblewrap,
     Budget,
     CheckedCall,
-    ClearResults,
-    Confinement,
     Decision,
-    Handoff,
-    Labelled,
-    Landlock,
-    McpTools,
     Run,
     RunResult,
-    SandboxUnavailable,
     Session,
-    Shared,
     StopReason,
-    Tiers,
     Tool,
-    Toolset,
-    WholeHistory,
-    artifact_tool,
-    command_hooks,
-    default_decision,
     deny,
-    find_sandbox,
     first_of,
-    is_answered,
     open_session,
     resolve_model,
-    scoped,
 )
 from treadle.cli.exits import EXIT_NOT_STORED, UsageError, exit_code
 from treadle.cli.guidance import guidance_of, skill_tools, surroundings_of
@@ -66,6 +48,8 @@ from treadle.cli.output.text import for_terminal, one_line, shown_name
 from treadle.cli.snapshots import Snapshots
 from treadle.cli.telemetry import telemetry
 from treadle.cli.tool_sources import known_tools, load_tools
+from treadle.context import ClearResults, Handoff, Labelled, Tiers, WholeHistory
+from treadle.errors import SandboxUnavailable
 from treadle.events import (
     AnyEvent,
     ApprovalRequested,
@@ -75,8 +59,12 @@ from treadle.events import (
     RunResumed,
     RunStarted,
 )
-from treadle.ports import Driver, Hook, OpenToolset, Policy, SessionView, ToolsetContext, UnmatchedRule
+from treadle.permissions import default_decision, is_answered, scoped
+from treadle.ports import Driver, Hook, OpenToolset, Policy, SessionView, Toolset, ToolsetContext, UnmatchedRule
+from treadle.resolve.command_hooks import command_hooks
+from treadle.sandboxes import Bubblewrap, Confinement, Landlock, find_sandbox
 from treadle.sandboxes.runners import has_sandbox
+from treadle.toolsets import McpTools, Shared, artifact_tool
 
 __all__ = [
     "arguments_of",

@@ -8,23 +8,14 @@ from typing import Any
 
 import msgspec
 
-from treadle import (
-    JournalError,
-    Session,
-    StrandedSession,
-    ToolCall,
-    TreadleError,
-    UnknownApproval,
-    open_journal,
-    open_session,
-    stranded_sessions,
-)
+from treadle import Session, ToolCall, TreadleError, open_journal, open_session
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import NamedOptions
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import journal_file, same_journal
 from treadle.cli.input.settings import Settings
 from treadle.cli.output.text import one_line
+from treadle.errors import JournalError, UnknownApproval
 from treadle.events import (
     ApprovalAnswered,
     ApprovalRequested,
@@ -38,6 +29,7 @@ from treadle.events import (
     ToolStarted,
 )
 from treadle.ports import HasOverview, Journal, SessionInfo
+from treadle.workers import StrandedSession, stranded_sessions
 
 __all__ = [
     "UNREADABLE",

@@ -15,36 +15,27 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from treadle import (
-    Agent,
-    AgentMaker,
-    Agents,
-    ConfigurationError,
-    McpTools,
-    ShellTools,
-    Subagent,
-    Tool,
-    Toolset,
-    TreadleError,
-    artifact_tool,
-    ask_user_tool,
-    exit_plan_tool,
-    fetch_tool,
-    file_tools,
-    load_subagents,
-    notes_tools,
-    shell_tool,
-    subagent_tool,
-    todo_tool,
-    writing_tools,
-)
+from treadle import Agent, Agents, ConfigurationError, Tool, TreadleError, file_tools, shell_tool
+from treadle.agents import Subagent, load_subagents, subagent_tool
 from treadle.cli.exits import EXIT_USAGE, UsageError, code_of
 from treadle.cli.input.mcp import tools_of
 from treadle.cli.input.near import hint_for
 from treadle.cli.input.places import names_file, project_config, user_config
 from treadle.cli.input.settings import Settings, ToolSource
 from treadle.cli.output.text import one_line
-from treadle.ports import SessionView, is_toolset
+from treadle.ports import SessionView, Toolset, is_toolset
+from treadle.toolsets import (
+    McpTools,
+    ShellTools,
+    artifact_tool,
+    ask_user_tool,
+    exit_plan_tool,
+    fetch_tool,
+    notes_tools,
+    todo_tool,
+    writing_tools,
+)
+from treadle.workers import AgentMaker
 
 __all__ = ["carried_out_apart", "found_subagents", "known_tools", "load_agents", "load_tools", "subagents_of"]
 

@@ -70,7 +70,7 @@ class CallDecided(Event, frozen=True, kw_only=True, tag="call.decided"):
     interrupt: bool = False
     """Whether the run stops for a person because of it."""
     risk: str = ""
-    """The risk class of the call: see `treadle.Risk`."""
+    """The risk class of the call: see `treadle.tools.Risk`."""
     lifted: tuple[str, ...] = ()
     """What of the sandbox's border is lifted for it, or would be with consent: see `treadle.Decision`."""
 
@@ -131,7 +131,7 @@ class ApprovalRequested(Event, frozen=True, kw_only=True, tag="approval.requeste
     target: str = ""
     """What it would be done to, such as a path; empty if the tool does not say."""
     risk: str = ""
-    """Its risk class: see `treadle.Risk`."""
+    """Its risk class: see `treadle.tools.Risk`."""
     preview: Preview | None = None
     """What it would change, in detail: a unified diff, a parsed command. None in events of older versions."""
     expected_result: str = ""

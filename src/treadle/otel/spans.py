@@ -10,7 +10,6 @@ from opentelemetry import context as otel_context
 from opentelemetry import propagate, trace
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 
-from treadle import Redactor
 from treadle.events import (
     Event,
     MessageAdded,
@@ -29,6 +28,7 @@ from treadle.events import (
 from treadle.otel import names
 from treadle.otel.contents import answer, arguments_of, definitions, fitted, instructions, messages, said
 from treadle.ports import TRACE, Model, ModelRequest, asked_model, place_of
+from treadle.redaction import Redactor
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider

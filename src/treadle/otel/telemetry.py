@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from treadle import ConfigurationError, Redactor
+from treadle import ConfigurationError
 from treadle.events import (
     AnyEvent,
     MessageAdded,
@@ -23,6 +23,7 @@ from treadle.events import (
     ToolSuspended,
 )
 from treadle.ports import Model, ModelRequest
+from treadle.redaction import Redactor
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider

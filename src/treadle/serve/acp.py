@@ -55,26 +55,25 @@ from acp.schema import (
 )
 
 from treadle import (
-    Answer,
     Approval,
     ConfigurationError,
-    McpTools,
     Message,
     RunResult,
     Session,
     StopReason,
     ToolCall,
-    Toolset,
     TreadleError,
-    UnknownInput,
     mcp_server,
     open_session,
 )
+from treadle.errors import UnknownInput
 from treadle.events import AnyEvent, ModelDelta, ModelFinished, ModelStarted, ToolFinished, ToolStarted
-from treadle.ports import Journal, SessionFilter
+from treadle.ports import Journal, SessionFilter, Toolset
 from treadle.ports import SessionInfo as StoredSession
 from treadle.serve.wire import Wire
 from treadle.serve.work import Setup, Work
+from treadle.tools import Answer
+from treadle.toolsets import McpTools
 
 __all__ = ["Editor", "serve_acp"]
 

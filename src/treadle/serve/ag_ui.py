@@ -42,18 +42,9 @@ from ag_ui.core import (
 )
 from ag_ui.encoder import EventEncoder
 
-from treadle import (
-    Agent,
-    ApprovalExpired,
-    ConfigurationError,
-    Run,
-    RunHandedOver,
-    Session,
-    SessionHeld,
-    UnknownApproval,
-    UnknownInput,
-)
+from treadle import Agent, ConfigurationError, Run, Session, SessionHeld
 from treadle import Message as Said
+from treadle.errors import ApprovalExpired, RunHandedOver, UnknownApproval, UnknownInput
 from treadle.events import (
     AnyPublicEvent,
     PublicAnswer,

@@ -13,22 +13,12 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from treadle import (
-    Answer,
-    Approval,
-    Effect,
-    RunResult,
-    Session,
-    StopReason,
-    Tool,
-    ToolResult,
-    TreadleError,
-    UnknownApproval,
-    open_session,
-)
+from treadle import Approval, Effect, RunResult, Session, StopReason, Tool, TreadleError, open_session
+from treadle.errors import UnknownApproval
 from treadle.events import AnyEvent, ModelStarted, ToolFinished, ToolStarted
 from treadle.ports import Journal
 from treadle.serve.work import Setup, Work
+from treadle.tools import Answer, ToolResult
 
 __all__ = ["McpService", "Offer", "service_tools"]
 

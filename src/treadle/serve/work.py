@@ -7,8 +7,9 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from treadle import Agent, Answer, Approval, Budget, Message, Run, RunResult, Session, StopReason, TreadleError
+from treadle import Agent, Approval, Budget, Message, Run, RunResult, Session, StopReason, TreadleError
 from treadle.events import AnyEvent, MessageAdded, RunResumed, RunStarted
+from treadle.tools import Answer
 
 __all__ = ["Setup", "Work"]
 

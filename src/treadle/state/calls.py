@@ -182,7 +182,7 @@ class Approval(msgspec.Struct, Documented, frozen=True, kw_only=True):
     target: str = ""
     """What it would be done to, such as a path; empty where the tool does not say."""
     risk: str = ""
-    """Its risk class: see `treadle.Risk`."""
+    """Its risk class: see `treadle.tools.Risk`."""
     preview: Preview | None = None
     """What it would change, in detail: a unified diff, a parsed command. None in requests of older versions."""
     expected_result: str = ""

@@ -132,7 +132,7 @@ class Tool(
     permission: Permission | None = None
     """The decision if no policy decides; None for the effect's default."""
     risk: Risk | str | Callable[[JsonObject], Risk | str] | None = None
-    """Its risk class, one of `treadle.Risk`, or a function of the arguments that returns one; if it raises, the class is
+    """Its risk class, one of `treadle.tools.Risk`, or a function of the arguments that returns one; if it raises, the class is
     `privileged_admin`. None: `read_only` for the effect `read`, else `write_external`."""
     review: Callable[[JsonObject, JsonObject], Review] | None = None
     """What a person sees who is asked about a call, in addition to its arguments: a function of the arguments and the session's facts.

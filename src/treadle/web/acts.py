@@ -13,16 +13,15 @@ from treadle import (
     ConfigurationError,
     Done,
     NotDone,
-    Redactor,
     Session,
     SessionHeld,
     TreadleError,
     Unknown,
-    UnknownAgent,
-    UnknownSession,
     open_session,
 )
+from treadle.errors import UnknownAgent, UnknownSession
 from treadle.ports import Journal
+from treadle.redaction import Redactor
 
 __all__ = ["CONSEQUENCES", "Acts"]
 

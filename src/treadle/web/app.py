@@ -20,7 +20,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from treadle import Agents, ConfigurationError, TreadleError, UnknownSession, follow, open_journal
+from treadle import Agents, ConfigurationError, TreadleError, open_journal
+from treadle.errors import UnknownSession
 from treadle.events import AnyEvent, ChildStarted, ModelDelta, event_object
 from treadle.ports import Journal
 from treadle.web import views
@@ -28,6 +29,7 @@ from treadle.web.access import Access, Person
 from treadle.web.acts import CONSEQUENCES, Acts, told
 from treadle.web.api import OPENAPI
 from treadle.web.snapshot import Snapshot
+from treadle.workers import follow
 
 __all__ = ["web"]
 

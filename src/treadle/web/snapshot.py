@@ -12,18 +12,8 @@ from decimal import Decimal
 
 import msgspec
 
-from treadle import (
-    Approval,
-    Doubt,
-    JournalError,
-    Session,
-    StrandedSession,
-    TreadleError,
-    WorkerInfo,
-    list_workers,
-    open_session,
-    stranded_sessions,
-)
+from treadle import Approval, Session, TreadleError, open_session
+from treadle.errors import JournalError
 from treadle.events import (
     AnyEvent,
     ChildEnded,
@@ -35,6 +25,8 @@ from treadle.events import (
     SessionChanged,
 )
 from treadle.ports import HasInboxes, HasOverview, Journal, SessionFilter, SessionInfo
+from treadle.state import Doubt
+from treadle.workers import StrandedSession, WorkerInfo, list_workers, stranded_sessions
 
 __all__ = ["Card", "Question", "Snapshot"]
 

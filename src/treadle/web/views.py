@@ -12,7 +12,7 @@ import msgspec
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from treadle import Approval, ConfigurationError, Doubt, Redactor
+from treadle import Approval, ConfigurationError
 from treadle.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -46,6 +46,8 @@ from treadle.events import (
     ToolStarted,
     ToolSuspended,
 )
+from treadle.redaction import Redactor
+from treadle.state import Doubt
 from treadle.web.access import Person, is_proven
 from treadle.web.snapshot import Card, Question, Snapshot, Used
 

@@ -1,10 +1,8 @@
-"""Workers: sessions that were submitted anywhere are run by whichever process has a worker for their agent.
+"""Workers: sessions that were submitted anywhere are run by whichever process has a worker for their agent."""
 
-Each name loads on first use: a command that only reads limits needs no engine.
-"""
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from treadle.lazy import lazy_names
 
 if TYPE_CHECKING:
     from treadle.workers.health import SessionLogFilter as SessionLogFilter
@@ -22,31 +20,14 @@ if TYPE_CHECKING:
     from treadle.workers.worker import Worker as Worker
     from treadle.workers.worker import stranded_sessions as stranded_sessions
 
-_HOMES = {
-    "AgentMaker": "worker",
-    "JournalDispatcher": "worker",
-    "Limit": "limits",
-    "PgQueuerDispatcher": "queued",
-    "SessionLogFilter": "health",
-    "StrandedSession": "worker",
-    "TaskResult": "submitting",
-    "Worker": "worker",
-    "WorkerInfo": "presence",
-    "follow": "submitting",
-    "list_workers": "presence",
-    "result": "submitting",
-    "stranded_sessions": "worker",
-    "submit": "submitting",
-}
-
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - one list of names, not two
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'treadle.workers' has no attribute {name!r}")
-    return getattr(import_module(f"treadle.workers.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "health": "SessionLogFilter",
+        "limits": "Limit",
+        "presence": "WorkerInfo list_workers",
+        "queued": "PgQueuerDispatcher",
+        "submitting": "TaskResult follow result submit",
+        "worker": "AgentMaker JournalDispatcher StrandedSession Worker stranded_sessions",
+    },
+)

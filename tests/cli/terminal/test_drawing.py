@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from treadle import Redactor
 from treadle.cli.terminal.board import CallView, Group, Note
 from treadle.cli.terminal.drawing import Drawing
+from treadle.redaction import Redactor
 from treadle.tools import CallStatus, ToolResult
 
 

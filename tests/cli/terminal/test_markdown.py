@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from person import Person, turn
-from treadle import Redactor
 from treadle.cli.terminal.board import parts_of
 from treadle.cli.terminal.drawing import Drawing
+from treadle.redaction import Redactor
 
 COMMANDS = r"""Run cp <src> <dst> with List<String> and Vec<u8>; export KEY=<your-key>.
 

@@ -8,13 +8,14 @@ from typing import get_args
 
 import msgspec
 
-from treadle import TreadleError, known_models
+from treadle import TreadleError
 from treadle.cli.input.commands import COMMANDS, CompletionOptions
 from treadle.cli.input.options import Mode, OnApproval, OnLimit
 from treadle.cli.input.parser import ACTIONS, flags_of
 from treadle.cli.input.settings import profile_names, settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.sessions import is_there, opened
+from treadle.resolve import known_models
 
 __all__ = ["completion"]
 

@@ -19,18 +19,7 @@ from typing import Literal
 
 import msgspec
 
-from treadle import (
-    Agent,
-    Command,
-    Confinement,
-    Landlock,
-    SandboxUnavailable,
-    TreadleError,
-    file_tools,
-    find_sandbox,
-    local_servers,
-    resolve_model,
-)
+from treadle import Agent, TreadleError, file_tools, resolve_model
 from treadle.cli.input.commands import DoctorOptions
 from treadle.cli.input.places import journal_file, shown_address
 from treadle.cli.input.settings import Settings, settings_of
@@ -39,6 +28,10 @@ from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import for_terminal, one_line
 from treadle.cli.running import unmatched_in
 from treadle.cli.sessions import opened
+from treadle.errors import SandboxUnavailable
+from treadle.resolve import local_servers
+from treadle.sandboxes import Confinement, Landlock, find_sandbox
+from treadle.tools import Command
 
 __all__ = ["doctor"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from treadle import ConfigurationError, McpEntry, Tool, Toolset, ToolsetContext, open_session
+from treadle import ConfigurationError, Tool, open_session
 from treadle.cli.commands.serving import mcp_serve
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import McpOptions
@@ -25,6 +25,8 @@ from treadle.cli.input.mcp import (
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_name
+from treadle.ports import Toolset, ToolsetContext
+from treadle.toolsets import McpEntry
 
 __all__ = ["mcp"]
 

@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from treadle import ConfigurationError, ModelFacts, Price, known_facts, known_models, offered_models
+from treadle import ConfigurationError, Price
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import ModelsOptions
 from treadle.cli.input.near import hint_for
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import shown_name
+from treadle.ports import ModelFacts
+from treadle.resolve import known_facts, known_models, offered_models
 
 __all__ = ["models"]
 

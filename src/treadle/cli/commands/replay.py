@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from treadle import TreadleError, import_session
+from treadle import TreadleError
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import ReplayOptions
 from treadle.cli.input.settings import settings_of
@@ -23,6 +23,7 @@ from treadle.events import (
     RunResumed,
     event_object,
 )
+from treadle.resolve.archives import import_session
 
 __all__ = ["replay"]
 

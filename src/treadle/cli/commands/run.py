@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import msgspec
 
-from treadle import Agent, Goal, GoalWork, Message, Session, UnknownSession, load_goal, open_session
+from treadle import Agent, Message, Session, open_session
+from treadle.agents import Goal, GoalWork, load_goal
 from treadle.cli.bulk import Chosen, chosen_sessions, done_to_all
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import Attached, check_given, guidance_of, message_of, read_task
@@ -44,6 +45,7 @@ from treadle.cli.sessions import (
     opened_session,
     person,
 )
+from treadle.errors import UnknownSession
 from treadle.ports import Journal
 
 __all__ = ["cancel", "continued", "goal", "resume", "run", "start"]

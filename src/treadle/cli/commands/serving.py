@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from treadle import ScriptedDriver, Tool, Toolset, serve
+from treadle import Tool, serve
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import AcpOptions, McpOptions, MockOptions
 from treadle.cli.input.places import same_journal
@@ -28,7 +28,8 @@ from treadle.cli.output.terminal import Terminal
 from treadle.cli.running import kept_open, make_agent, resumed_budget
 from treadle.cli.sessions import opened, person
 from treadle.cli.tool_sources import load_tools
-from treadle.ports import Journal
+from treadle.drivers import ScriptedDriver
+from treadle.ports import Journal, Toolset
 from treadle.testing import MockProvider, ScriptedModel, load_script
 
 __all__ = ["acp", "mcp_serve", "mock"]

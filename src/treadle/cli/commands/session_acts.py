@@ -11,7 +11,7 @@ from typing import IO, Literal, NamedTuple
 
 import msgspec
 
-from treadle import JournalError, Session, TreadleError, expire_sessions, import_session
+from treadle import Session, TreadleError
 from treadle.cli.bulk import Chosen, chosen_sessions, done_to_all
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import (
@@ -38,7 +38,9 @@ from treadle.cli.rewinding import changes_since, diff_of, listed, not_covered, s
 from treadle.cli.running import is_confirmed
 from treadle.cli.sessions import described, find_session, named, opened, opened_session, person
 from treadle.cli.snapshots import Change, Comparison, Snapshots, forget
+from treadle.errors import JournalError
 from treadle.ports import Journal
+from treadle.resolve.archives import expire_sessions, import_session
 
 __all__ = ["activate", "diff", "export", "fork", "mark", "move", "remove", "rewind", "suspend", "take_in"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from treadle import Explanation, Message
+from treadle import Message
 from treadle.cli.input.commands import ExplainOptions, ShowOptions
 from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import settings_of
@@ -13,6 +13,7 @@ from treadle.cli.origins import activating, continuing
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_call, shown_name, shown_resolution, shown_time
 from treadle.cli.sessions import described, empty_call, is_held, named, opened, opened_session, stranded_in
+from treadle.sessions import Explanation
 
 __all__ = ["explain", "show"]
 

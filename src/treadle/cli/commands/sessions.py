@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from treadle import Explanation, StopReason, check_sessions, follow, open_session
+from treadle import StopReason, open_session
 from treadle.cli.exits import exit_code
 from treadle.cli.input.commands import CheckOptions, ListOptions, WatchOptions
 from treadle.cli.input.settings import settings_of
@@ -19,6 +19,9 @@ from treadle.cli.sessions import UNREADABLE, find_session, is_there, named, open
 from treadle.cli.tool_sources import load_agents
 from treadle.events import RunFinished, SessionStatus, TaskSubmitted, TaskWithdrawn, event_object
 from treadle.ports import Journal, SessionFilter, SessionInfo
+from treadle.resolve.archives import check_sessions
+from treadle.sessions import Explanation
+from treadle.workers import follow
 
 __all__ = ["check", "list_sessions", "watch"]
 

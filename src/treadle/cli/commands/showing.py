@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from treadle import Budget, Limit, Session, Tool, file_tools, known_facts, shell_tool, writing_tools
+from treadle import Budget, Session, Tool, file_tools, shell_tool
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import Guidance, guidance_of
 from treadle.cli.input.commands import BudgetsOptions, ConfigOptions, DescribeOptions, PermissionsOptions
@@ -30,6 +30,9 @@ from treadle.cli.running import (
 from treadle.cli.sessions import is_there, named, opened, opened_session
 from treadle.cli.tool_sources import known_tools, load_tools
 from treadle.events import CallDecided
+from treadle.resolve import known_facts
+from treadle.toolsets import writing_tools
+from treadle.workers import Limit
 
 __all__ = ["budgets", "config", "describe", "permissions"]
 

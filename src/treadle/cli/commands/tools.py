@@ -8,24 +8,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from treadle import (
-    ConfigurationError,
-    Tool,
-    ToolDefinitionError,
-    ToolExample,
-    ToolFinding,
-    Toolset,
-    ToolsetContext,
-    check_tools,
-    load_tool_examples,
-    open_session,
-)
+from treadle import ConfigurationError, Tool, open_session
+from treadle.agents import ToolFinding, check_tools, load_tool_examples
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import ToolsOptions
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_name
 from treadle.cli.tool_sources import carried_out_apart, load_tools
+from treadle.errors import ToolDefinitionError
+from treadle.ports import Toolset, ToolsetContext
+from treadle.tools import ToolExample
 
 __all__ = ["tools"]
 

@@ -13,20 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from treadle import (
-    Approval,
-    Done,
-    Doubt,
-    JournalError,
-    NotDone,
-    Session,
-    Tool,
-    TreadleError,
-    Unknown,
-    UnknownDoubt,
-    UnknownInput,
-    list_doubts,
-)
+from treadle import Approval, Done, NotDone, Session, Tool, TreadleError, Unknown
 from treadle.cli.bulk import Chosen, done_to_all, of_interest
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import AnswerOptions, ApprovalsOptions, ApproveOptions, DoubtsOptions, ResolveOptions
@@ -40,8 +27,11 @@ from treadle.cli.output.text import one_line, shown_json, shown_name, shown_time
 from treadle.cli.running import covered_by, ruling_of
 from treadle.cli.sessions import find_approval, find_session, is_there, named, opened, opened_session, person
 from treadle.cli.tool_sources import known_tools
+from treadle.errors import JournalError, UnknownDoubt, UnknownInput
 from treadle.events import AnyEvent, ApprovalAnswered, ApprovalRequested, RunStarted
 from treadle.ports import Journal, SessionFilter, SessionInfo
+from treadle.resolve.archives import list_doubts
+from treadle.state import Doubt
 
 __all__ = ["answer", "approvals", "approve", "doubts", "resolve"]
 

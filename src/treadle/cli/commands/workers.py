@@ -13,19 +13,7 @@ from typing import Any
 
 import msgspec
 
-from treadle import (
-    AgentMaker,
-    Budget,
-    Limit,
-    PgQueuerDispatcher,
-    SessionLogFilter,
-    StopReason,
-    Worker,
-    WorkerInfo,
-    list_workers,
-    open_journal,
-    result,
-)
+from treadle import Budget, StopReason, Worker, open_journal
 from treadle import submit as submit_task
 from treadle.cli.exits import UsageError, exit_code
 from treadle.cli.guidance import check_given, read_task
@@ -42,6 +30,7 @@ from treadle.cli.sessions import opened, person, stranded_in, stranded_line
 from treadle.cli.tool_sources import load_agents
 from treadle.events import TaskSubmitted
 from treadle.ports import Journal
+from treadle.workers import AgentMaker, Limit, PgQueuerDispatcher, SessionLogFilter, WorkerInfo, list_workers, result
 
 __all__ = ["submit", "worker", "workers"]
 

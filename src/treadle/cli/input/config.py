@@ -11,10 +11,14 @@ from typing import Any, Literal, NoReturn, TypeAlias, get_args, get_type_hints
 
 import msgspec
 
-from treadle import Budget, ConfigurationError, Guards, Limit, ModelFacts, Price, Redactor, allow, deny
+from treadle import Budget, ConfigurationError, Price, allow, deny
+from treadle.budgets import Guards
 from treadle.cli.exits import UsageError
 from treadle.cli.input.near import hint_for
 from treadle.cli.input.options import LONGEST_SECONDS, Mode, OnApproval, OnLimit, Sandbox
+from treadle.ports import ModelFacts
+from treadle.redaction import Redactor
+from treadle.workers import Limit
 
 __all__ = [
     "COUNTS",

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from treadle import Redactor
 from treadle.cli.exits import UsageError
 from treadle.cli.input.places import user_config
 from treadle.cli.input.trust import read_own, write_own
+from treadle.redaction import Redactor
 
 __all__ = ["VENDORS", "KeyVendor", "has_key", "save_key", "use_stored_keys"]
 

@@ -13,11 +13,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from treadle import ConfigurationError, McpEntry, McpTools, mcp_entries
+from treadle import ConfigurationError
 from treadle.cli.exits import UsageError
 from treadle.cli.input.config import Layer
 from treadle.cli.input.places import user_config
 from treadle.cli.input.trust import exec_line, files_named, read_own, write_own
+from treadle.toolsets import McpEntry, McpTools, mcp_entries
 
 __all__ = [
     "ListedServer",

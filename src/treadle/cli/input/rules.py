@@ -9,10 +9,11 @@ from typing import Literal, Protocol, TypeAlias, get_args
 
 import msgspec
 
-from treadle import RuleSet, allow, deny
+from treadle import allow, deny
 from treadle.cli.exits import UsageError
 from treadle.cli.input.config import Layer, read_layer
 from treadle.cli.input.places import managed_configs
+from treadle.permissions import RuleSet
 
 __all__ = ["Kind", "SourcedRule", "all_rules", "folder_rules", "rule_sets", "save_rule"]
 

@@ -13,7 +13,8 @@ from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from treadle import Budget, Effect, Guards, Limit, ModelFacts, Price, TreadleError
+from treadle import Budget, Effect, Price, TreadleError
+from treadle.budgets import Guards
 from treadle.cli.exits import UsageError
 from treadle.cli.input.config import EACH, KEYS, NOTIFY_WORDS, SERVER_KEYS, Layer, Owner, Profile, Redaction, read_layer
 from treadle.cli.input.mcp import ListedServer, listed_servers
@@ -21,6 +22,8 @@ from treadle.cli.input.options import Mode, OnApproval, OnLimit, Options, Sandbo
 from treadle.cli.input.places import default_journal, hooks_file, journal_file, project_config, rules_file, user_config
 from treadle.cli.input.rules import Kind, SourcedRule, all_rules, folder_rules
 from treadle.cli.input.trust import Held, brought_by, changes, held, in_words, trusted_folders
+from treadle.ports import ModelFacts
+from treadle.workers import Limit
 
 __all__ = ["Settings", "ToolSource", "config_schema", "profile_names", "settings_of", "worker_limit"]
 

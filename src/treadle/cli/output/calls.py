@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from treadle import ToolResult
 from treadle.cli.output.text import counted, one_line, one_record, shown_json, shown_name
+from treadle.tools import ToolResult
 
 __all__ = [
     "SpokenCall",

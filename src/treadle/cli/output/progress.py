@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TextIO
 
-from treadle import ToolCall, ToolResult
+from treadle import ToolCall
 from treadle.cli.output.calls import ending_of, shown_result, spoken
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import Family, for_terminal, one_line, shown_json, shown_name
@@ -31,6 +31,7 @@ from treadle.events import (
     ToolsetListed,
     ToolStarted,
 )
+from treadle.tools import ToolResult
 
 __all__ = ["Notifier", "Progress"]
 

@@ -15,8 +15,8 @@ from typing import Any, TextIO, TypeAlias
 
 import msgspec
 
-from treadle import Redactor
 from treadle.cli.output.text import escaped_json, indented, is_sentence, one_record, printable, whole_call, wrapped
+from treadle.redaction import Redactor
 
 __all__ = ["Terminal", "json_line", "open_terminal", "pager_command", "show_in_pager"]
 

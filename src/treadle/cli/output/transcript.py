@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from treadle import Redactor
 from treadle.cli.output.text import counted, one_line, printable, shown_name
+from treadle.redaction import Redactor
 
 __all__ = ["form_of", "page_of"]
 

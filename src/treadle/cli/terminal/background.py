@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from treadle import ShellTools, Tool, Toolset
+from treadle import Tool
 from treadle.cli.output.text import one_line
+from treadle.ports import Toolset
+from treadle.toolsets import ShellTools
 
 __all__ = ["Background", "is_started", "listed_commands"]
 

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from treadle import Redactor, ToolCall, ToolResult
+from treadle import ToolCall
 from treadle.cli.output.text import Family, counted, for_terminal, one_line
 from treadle.events import (
     AnyEvent,
@@ -29,6 +29,8 @@ from treadle.events import (
     ToolsetFailed,
     ToolStarted,
 )
+from treadle.redaction import Redactor
+from treadle.tools import ToolResult
 
 __all__ = ["Board", "CallView", "Greeting", "Group", "Item", "Note", "Said", "Thought", "parts_of"]
 

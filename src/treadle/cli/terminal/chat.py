@@ -14,22 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from treadle import (
-    Agent,
-    Approval,
-    ApprovalExpired,
-    JournalError,
-    Run,
-    RunResult,
-    Session,
-    SessionHeld,
-    StopReason,
-    TreadleError,
-    UnknownApproval,
-    UnknownInput,
-    known_facts,
-    open_session,
-)
+from treadle import Agent, Approval, Run, RunResult, Session, SessionHeld, StopReason, TreadleError, open_session
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import Attached, commands_of, guidance_of, mentioned, message_of, not_attached
 from treadle.cli.input.commands import ChatOptions
@@ -72,8 +57,10 @@ from treadle.cli.terminal.starting import (
     with_only_key,
 )
 from treadle.cli.tool_sources import found_subagents, load_tools
+from treadle.errors import ApprovalExpired, JournalError, UnknownApproval, UnknownInput
 from treadle.events import AnyEvent, MessageAdded, ModelFinished, RunFinished, RunPaused, ToolFinished, ToolsetFailed
 from treadle.ports import Journal
+from treadle.resolve import known_facts
 
 __all__ = ["Consulting", "Queued", "talk"]
 

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
-from treadle import Approval, Preview, Redactor
+from treadle import Approval
 from treadle.cli.output.calls import (
     SpokenCall,
     ending_of,
@@ -36,6 +36,8 @@ from treadle.cli.output.text import indented, one_record, printable, shown_call,
 from treadle.cli.terminal.board import CallView, Greeting, Group, Note, parts_of
 from treadle.cli.terminal.changes import CODE, counts_of, diff_of, drawn_diff
 from treadle.cli.terminal.faces import Option, ThemeName
+from treadle.redaction import Redactor
+from treadle.tools import Preview
 
 __all__ = ["Drawing", "Signs"]
 

@@ -43,7 +43,6 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
-from treadle import folder_files
 from treadle.cli.output.terminal import Terminal, pager_command, show_in_pager
 from treadle.cli.output.text import printable
 from treadle.cli.terminal.board import Board, CallView, Greeting, Group, Item, Note, Said, Thought
@@ -63,6 +62,7 @@ from treadle.cli.terminal.faces import (
     Typed,
     Unfolded,
 )
+from treadle.toolsets import folder_files
 
 __all__ = ["Completing", "Screen"]
 

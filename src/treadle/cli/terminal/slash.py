@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from treadle import Agent, ModelFacts, Price, Session, known_models
+from treadle import Agent, Price, Session
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import OwnCommand
 from treadle.cli.input.commands import ChatOptions
@@ -32,7 +32,8 @@ from treadle.cli.terminal.faces import Ended, Face, Grants, Option, ThemeName, r
 from treadle.cli.terminal.prompts import INIT, REVIEW, filled_in
 from treadle.cli.tool_sources import subagents_of
 from treadle.events import AnyEvent, MessageAdded, RunStarted
-from treadle.ports import Journal
+from treadle.ports import Journal, ModelFacts
+from treadle.resolve import known_models
 from treadle.sandboxes.outside import started_instead
 
 __all__ = ["COMMANDS", "carry_out", "must_wait"]

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from treadle import Agent, Budget, TreadleError, local_servers, resolve_model
+from treadle import Agent, Budget, TreadleError, resolve_model
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import guidance_in
 from treadle.cli.input.keys import VENDORS, KeyVendor, save_key, use_stored_keys
@@ -18,6 +18,7 @@ from treadle.cli.input.settings import Settings
 from treadle.cli.input.trust import brought_by, read_own, trusted_folders, with_trust, write_own
 from treadle.cli.output.text import for_terminal, one_line
 from treadle.cli.terminal.faces import Face, Option
+from treadle.resolve import local_servers
 
 __all__ = ["ask_about_folder", "chosen_model", "is_new_folder", "with_answered_mode", "with_only_key"]
 
