@@ -117,6 +117,8 @@ class ClosedNames:
                 with contextlib.suppress(OSError):
                     _rename(folder, path[len(folder.rstrip("/")) + 1 :].split("/"), moved)
         for path, target in self._links.items():
+            if _was_set_aside(path, target):  # by the keeper of another command, which had made it
+                continue
             with contextlib.suppress(OSError), _held(os.path.dirname(path)) as at:  # it is there, or its folder is not
                 os.symlink(target, os.path.basename(path), dir_fd=at)
         self.moved |= moved
@@ -145,6 +147,11 @@ def _held(folder: str):  # type: ignore[no-untyped-def]  # noqa: ANN202 - as abo
         yield at
     finally:
         os.close(at)
+
+
+def _was_set_aside(path: str, target: str) -> bool:
+    name = f"{os.path.basename(path)}.refused-"
+    return any(one.name.startswith(name) and _leads_to(one.path, target) for one in entries_of(os.path.dirname(path)))
 
 
 def _leads_to(path: str, target: str) -> bool:

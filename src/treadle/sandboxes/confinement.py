@@ -177,7 +177,12 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def of(
-        about: Confinement, lifted: Sequence[Need] = (), cwd: str | None = None, *, keeps_deeper: bool = True
+        about: Confinement,
+        lifted: Sequence[Need] = (),
+        cwd: str | None = None,
+        *,
+        keeps_deeper: bool = True,
+        known: Mapping[str, str] | None = None,
     ) -> "Places":
         """Return the places of a command.
 
@@ -185,6 +190,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
             lifted: What of the border is lifted for it.
             cwd: The folder in which it starts.
             keeps_deeper: Whether protected names below the top of a folder count, too, as far as they exist.
+            known: The repositories of the folders when the sandbox was made; None where nobody has looked.
 
         Raises:
             ConfigurationError: A folder of the confinement does not exist.
@@ -203,6 +209,7 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
         for name, is_of_the_home in _other_names(writable, kept).items() if about.protected else ():
             kept, covered = (kept, (*covered, name)) if is_of_the_home else ((*kept, name), covered)
         trees = _trees_of(own, cwd) if GIT in lifted else {}
+        _check_trees(trees, own, known)
         gits = list(dict.fromkeys(one for git in trees.values() for one in _with_common(git)))
         if GIT in lifted and not gits:  # such as `git init`
             closed = tuple(one for one in closed if not one.endswith("/.git"))
@@ -357,6 +364,7 @@ def _protected(about: Confinement, folders: Sequence[str], found: _Found) -> tup
     closed = [*protected, *configured, *obeyed, *bare, *credential_names(os.environ)]
     own = (one for one in own_places() if one not in folders)
     places = [*existing(protected), *configured, *obeyed, *own, *found.repositories, *found.deeper]
+    places += [one for place in dict.fromkeys(places) for one in _links_in(place)]
     # Nothing can be mounted on a link: one that leads to what is protected is made anew where it was replaced.
     links = [here for one in places for here, _, is_link in steps_of(one) if is_link]
     led = [os.path.realpath(one) for one in existing(closed) if os.path.islink(one)]  # noqa: PTH114 - as below
@@ -468,6 +476,23 @@ def _trees_of(folders: Sequence[str], cwd: str | None) -> dict[str, str]:
     if inner is None or not all(lies_in(one, folders) for one in _with_common(inner[1])):
         inner = repository_of(folders[0]) if folders else None
     return {} if inner is None else dict([inner])
+
+
+def _check_trees(trees: Mapping[str, str], folders: Sequence[str], known: Mapping[str, str] | None) -> None:
+    """Check that the repositories whose history may be written lie in the folders, or were those of the folders all the time.
+
+    Raises:
+        OSError: One is neither: a command may have made a pointer that leads there.
+    """
+    for tree, git in trees.items() if known is not None else ():
+        is_old = known is not None and known.get(tree) == git
+        if not is_old and not all(lies_in(one, folders) for one in _with_common(git)):
+            raise OSError(f"{tree}/.git leads elsewhere now, to {git}: nothing was run.")
+
+
+def _links_in(place: str) -> list[str]:
+    """Return the links in a protected folder: git, an editor or an agent follows them to what is not protected by itself."""
+    return [one.path for folder in (place, f"{place}/hooks") for one in entries_of(folder) if one.is_symlink()]
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:

@@ -55,18 +55,20 @@ class DiskUse:
 
     def taken(self) -> int:
         """Return the bytes by which the free space has shrunk. Cheap."""
-        return self._free - self._free_now()
+        now = self._free_now()  # a folder that is gone has no room that could be used up
+        return sum(free - now[one] for one, free in self._free.items() if one in now)
 
     def is_used_up(self, taken: int) -> bool:
         """Whether the program itself has reached its limit. Takes as long as the folders are large once others may have written."""
         return taken >= 2 * self._limit or (taken >= self._limit and self._changed() >= self._limit)
 
-    def _free_now(self) -> int:
+    def _free_now(self) -> "dict[int, int]":
         free: dict[int, int] = {}
         for folder in self._folders:
-            found = os.statvfs(folder)
-            free[os.stat(folder).st_dev] = found.f_bfree * found.f_frsize  # noqa: PTH116 - ten times a second
-        return sum(free.values())
+            with contextlib.suppress(OSError):
+                found = os.statvfs(folder)
+                free[os.stat(folder).st_dev] = found.f_bfree * found.f_frsize  # noqa: PTH116 - ten times a second
+        return free
 
     def _changed(self) -> int:
         """Return the bytes of all files that have changed since the start. One with several names counts once."""

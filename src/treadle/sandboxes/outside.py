@@ -141,12 +141,17 @@ def programs_of_git(folder: str) -> dict[str, str]:
     A filter or merge driver that is required fails then, in place of being passed over. Programs that show differences are left: they run confined.
     """
     found = repository_of(folder)
-    own = [] if found is None else [f"{found[1]}/config.worktree", f"{_common(found[1])}/config"]
+    left = [] if found is None else [f"{found[1]}/config.worktree", f"{_common(found[1])}/config"]
+    left += _of_the_person()
     off = dict(_OFF)
-    for file in (*own, *_of_the_person()):
+    for number, file in enumerate(left):  # which grows meanwhile
+        if number == _MOST_FILES:
+            break
         for kind, quoted, plain in _NAMED.findall(settings_of(file)):
             name = quoted or plain.lower()
             off |= {f"{kind.lower()}.{name}.{key}": value for key, value in _OFF_NAMED[kind.lower()].items()}
+        included = (one for one in _settings(file) if one[0].startswith("include") and one[1] == "path")
+        left += [_placed(os.path.dirname(file), value) for _, _, value in included]
     return off
 
 

@@ -30,6 +30,7 @@ from treadle.sandboxes import groups, launcher
 from treadle.sandboxes.closing import ClosedNames, entries_of
 from treadle.sandboxes.confinement import OWN, TEMPORARY, Confinement, Places, lies_in
 from treadle.sandboxes.keeper import DiskUse, limits_reached
+from treadle.sandboxes.outside import repository_of
 from treadle.sandboxes.private import is_reached
 from treadle.sandboxes.processes import TOOLCHAINS, clean_environment, run_until
 from treadle.sandboxes.proxy import CONNECTOR, Proxy
@@ -46,7 +47,6 @@ __all__ = [
     "call_filter",
     "closed_for_age",
     "find_sandbox",
-    "has_sandbox",
     "refusals",
     "started",
     "with_filter",
@@ -592,6 +592,7 @@ class _Confined:
         self.confinement = confinement or Confinement()
         self._led_to = self.confinement.roots()
         self._writable = self.confinement.writable_folders()
+        self._trees = dict(one for one in map(repository_of, self._writable) if one is not None)
         self.confinement.opened_places()
 
     @checked
@@ -605,7 +606,8 @@ class _Confined:
             if self._led_to[name] != path:
                 raise OSError(f"{name} leads elsewhere now, to {path}: it is open to no command.")
         cwd = None if command.cwd is None else os.path.realpath(command.cwd)
-        return Places.of(self.confinement, parse_needs(command.lifted), cwd, keeps_deeper=self._keeps_deeper)
+        lifted = parse_needs(command.lifted)
+        return Places.of(self.confinement, lifted, cwd, keeps_deeper=self._keeps_deeper, known=self._trees)
 
     @checked
     async def run(self, command: Command) -> ProcessResult:
@@ -918,15 +920,6 @@ def find_sandbox(confinement: Confinement | None = None) -> Bubblewrap | Landloc
                 return sandbox
         problems.append(f"{kind.name}: {problem}")
     raise SandboxUnavailable(f"A sandbox is required but unavailable. {' '.join(problems)}")
-
-
-def has_sandbox() -> bool:
-    """Whether a sandbox works on this machine, whatever is in the folder. It takes as long as `find_sandbox`."""
-    for kind in (Bubblewrap, Landlock):
-        with suppress(SandboxUnavailable):
-            if kind(Confinement(protected=())).problem() is None:
-                return True
-    return False
 
 
 def _mounts(places: Places, *, has_network: bool, size: int) -> dict[str, tuple[str, ...]]:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from treadle.toolsets.fetch import http_rejection as http_rejection
     from treadle.toolsets.files import file_tools as file_tools
     from treadle.toolsets.files import writing_tools as writing_tools
+    from treadle.toolsets.folders import folder_changes as folder_changes
     from treadle.toolsets.folders import folder_files as folder_files
     from treadle.toolsets.folders import folder_surroundings as folder_surroundings
     from treadle.toolsets.guidance import FolderInstructions as FolderInstructions
@@ -47,7 +48,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "artifacts": "artifact_tool",
         "fetch": "fetch_tool http_rejection",
         "files": "file_tools writing_tools",
-        "folders": "folder_files folder_surroundings",
+        "folders": "folder_changes folder_files folder_surroundings",
         "guidance": "FolderInstructions GuidanceFile Skill SkillsFound find_skills folder_instructions skill_tool",
         "mcp.files": "McpEntry mcp_entries mcp_servers",
         "mcp.toolset": "McpTools mcp_server",

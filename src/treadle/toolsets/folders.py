@@ -7,12 +7,13 @@ from datetime import date
 from itertools import islice
 from pathlib import Path
 
+from treadle.errors import ConfigurationError
 from treadle.fields import checked
 from treadle.sandboxes.outside import repository_of, started_instead
 from treadle.sandboxes.processes import clean_path
 from treadle.toolsets.files.root import Root, spelled, walk
 
-__all__ = ["folder_files", "folder_surroundings"]
+__all__ = ["folder_changes", "folder_files", "folder_surroundings"]
 
 _GIT_SECONDS = 2.0
 """A repository that needs longer is described without its state, and its files are looked for in the folders themselves."""
@@ -57,6 +58,42 @@ def _state_of_git(root: str) -> str:
 
 
 @checked
+def folder_changes(folder: str | Path = ".") -> str:
+    """Return what differs from the last commit in a folder of a git repository, as `git diff HEAD` shows it; empty if nothing does.
+
+    Args:
+        folder: Where to look.
+
+    Raises:
+        ConfigurationError: There is no such folder, it is in no repository with a commit, or it has git run a program.
+
+    Example:
+        print(folder_changes("project"))
+    """
+    root = Root(folder).path
+    if why := started_instead(root, root, "git", "."):
+        raise ConfigurationError(f"{why} Run `git diff` yourself if you trust it.")
+    words = [
+        "-c",
+        "core.hooksPath=/dev/null",
+        "--no-pager",
+        "diff",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--no-color",
+        "HEAD",
+        "--",
+        ".",
+    ]
+    changes = _written_by_git(root, *words)
+    if changes is None:
+        raise ConfigurationError(
+            f"The folder {root} is in no git repository with a commit, or git is not installed: there is nothing to compare with."
+        )
+    return changes
+
+
+@checked
 def folder_files(folder: str | Path = ".") -> Sequence[str]:
     """Return the files of a folder by their paths in it, in order, at most 50,000.
 
@@ -79,6 +116,11 @@ def folder_files(folder: str | Path = ".") -> Sequence[str]:
 
 def _from_git(root: str, *words: str) -> list[str] | None:
     """Return what git writes, parted at NUL; None where it fails, or may run a program that the folder brings."""
+    written = _written_by_git(root, *words)
+    return None if written is None else [one for one in written.split("\0") if one]
+
+
+def _written_by_git(root: str, *words: str) -> str | None:
     if started_instead(root, root, "git", root):
         return None
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
@@ -95,4 +137,4 @@ def _from_git(root: str, *words: str) -> list[str] | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return [one for one in ran.stdout.decode("utf-8", "replace").split("\0") if one]
+    return ran.stdout.decode("utf-8", "replace")

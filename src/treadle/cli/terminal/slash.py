@@ -34,7 +34,7 @@ from treadle.cli.tool_sources import subagents_of
 from treadle.events import AnyEvent, MessageAdded, RunStarted
 from treadle.ports import Journal, ModelFacts
 from treadle.resolve import known_models
-from treadle.sandboxes.outside import started_instead
+from treadle.toolsets import folder_changes
 
 __all__ = ["COMMANDS", "carry_out", "must_wait"]
 
@@ -366,26 +366,8 @@ async def _context(chat: Conversation, rest: str) -> None:
 
 
 async def _diff(chat: Conversation, rest: str) -> None:
-    root = chat.settings.root
-    if why := started_instead(str(root), str(root), "git", "."):
-        raise UsageError(f"{why} Run `git diff` yourself if you trust it.")
-    # Not what the folder's own configuration would have git run.
-    quiet = "-c core.fsmonitor=false -c core.hooksPath=/dev/null --no-pager diff --no-ext-diff --no-textconv --no-color"
-    command = ["git", "-C", str(root), *quiet.split(), "HEAD", "--", "."]
-    code, text = await asyncio.to_thread(_output_of, command)
-    if code != 0:
-        raise UsageError(
-            f"The folder {root} is not in a git repository, or git is not installed: there is nothing to compare with."
-        )
+    text = await asyncio.to_thread(folder_changes, chat.settings.root)
     chat.face.diff(text) if text.strip() else chat.face.tell("No file in the folder has changed since the last commit.")
-
-
-def _output_of(command: list[str]) -> tuple[int, str]:
-    try:
-        ran = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=30, check=False)  # noqa: S603 - our own words
-    except (OSError, subprocess.TimeoutExpired):
-        return 1, ""
-    return ran.returncode, ran.stdout.decode("utf-8", "replace")
 
 
 async def _export(chat: Conversation, rest: str) -> None:

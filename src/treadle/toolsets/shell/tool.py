@@ -130,7 +130,8 @@ def _need_for(refusal: Refusal, root: str) -> str:
     if "/.git/" in f"{path}/":
         return "unconfined" if any(f"/.git/{name}" in path for name in ("hooks", "config")) else "git"
     is_within = path == root or path.startswith(f"{root.rstrip('/')}/")
-    return "unconfined" if is_within else f"write {path if Path(path).is_dir() else Path(path).parent}"
+    folder = path if Path(path).is_dir() or "director" in refusal.line else str(Path(path).parent)
+    return "unconfined" if is_within or folder in ("/", os.path.expanduser("~")) else f"write {folder}"  # noqa: PTH111 - a text
 
 
 # --- The `shell` tool: one line of shell in one folder, judged before by what it would start. Decides nothing itself.
@@ -159,7 +160,7 @@ reads runs unasked, and starts no hook: `git describe --dirty` writes the index,
 history, hooks and programs that the configuration names are off: nobody was asked about those."""
 _CHARSETS = ("LC_ALL", "LC_CTYPE", "LANG")
 """What says in which charset bash reads a line, the strongest first."""
-_SCRIPT = 'trap \'{ builtin set +x; } 2>/dev/null; builtin cd -Pe . 2>/dev/null || PWD=; builtin printf "%s%s%s" "$_MARK" "$PWD" "$_MARK" >&2\' EXIT; eval "$1"'
+_SCRIPT = 'trap \'{ builtin set +x; } 2>/dev/null; builtin cd -Pe . 2>/dev/null || PWD=; builtin printf "%s%s%s" "$_MARK" "$PWD" "$_MARK" >&2\' EXIT; builtin export -n _MARK; eval "$1"'
 """Carries out the line, and says at its end in which folder it is, between two marks that are new in each call: what it has started may write
 behind them. It starts no process for that, which a fork bomb would not let it do. A line with `set -x` traces its own commands alone."""
 
@@ -552,7 +553,8 @@ def _whole(stdout: str, stderr: str) -> bytes:
 
 def _described(refusal: Refusal) -> JsonObject:
     words = {"kind": refusal.kind, "target": refusal.target, "line": refusal.line}
-    return {name: word for name, word in words.items() if word}
+    # A name that is not UTF-8 has characters that no result can hold.
+    return {name: word.encode("utf-8", "replace").decode() for name, word in words.items() if word}
 
 
 def _without_mark(stderr: str, mark: str) -> tuple[str, str | None]:
