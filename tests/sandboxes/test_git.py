@@ -305,6 +305,99 @@ def test_programs_are_off_however_the_configuration_names_them(project: Path):
 
 @needs_bwrap
 @pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize(
+    "config",
+    ["[filter.x]\nclean={0}", '[filter "x"] clean={0}', "[include]\npath=more", '[filter "x\\\\y"]\nclean={0}'],
+)
+def test_no_spelling_of_a_setting_has_git_start_a_program_where_it_is_lifted(project: Path, config: str):
+    text = config.format(f"'touch {project}/.git/ran {project}/evil/.git/ran; cat'")
+    more = f"[filter \"x\"]\nclean='touch {project}/.git/ran {project}/evil/.git/ran; cat'\n"
+    confined(project, "git init -q evil")
+    for name, content in {
+        ".git/config": text,
+        ".git/more": more,
+        ".gitattributes": "f filter=x\ng filter=x\\\\y\n",
+        "f": "f",
+        "g": "g",
+    }.items():
+        with (project / "evil" / name).open("a") as file:
+            file.write(content + "\n")
+    confined(project, "git add f; git add g; touch ../.git/written", "git", cwd=str(project / "evil"))
+
+    assert not (project / ".git/ran").exists()
+    assert not (project / "evil/.git/ran").exists()
+    assert not (project / ".git/written").exists()  # only the repository in which the line starts is lifted
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+def test_a_repository_of_the_person_that_git_adds_stays_where_it_is(project: Path):
+    made(project / "inner")
+    done = confined(project, "git add -A", "git")
+
+    assert (project / "inner/.git/HEAD").exists()
+    assert done.refused == ()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.row("D-PROTECTED")
+def test_new_folders_hide_no_repository_that_was_found_before(project: Path, kind: type[Bubblewrap] | type[Landlock]):
+    made(project / "a/b/c/deep")
+    (project / "w").mkdir()
+    sandbox = kind(Confinement(writable=(str(project),)))
+
+    def run(script: str) -> ProcessResult:
+        return asyncio.run(
+            sandbox.run(Command(arguments=("/bin/bash", "-c", script), cwd=str(project), env=ENVIRONMENT))
+        )
+
+    run("for i in $(seq 400); do mkdir w/$i; done")
+    run("echo evil > a/b/c/deep/.git/hooks/pre-commit")
+    assert not (project / "a/b/c/deep/.git/hooks/pre-commit").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.row("D-PROTECTED")
+def test_what_a_link_in_a_protected_folder_leads_to_stays(project: Path, kind: type[Bubblewrap] | type[Landlock]):
+    for name, link in {"tools/pc": ".git/hooks/pre-commit", "t/tasks.json": ".vscode/tasks.json"}.items():
+        for one in (project / name, project / link):
+            one.parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("mine")
+        (project / link).symlink_to(project / name)
+    confined(project, "echo evil > tools/pc; echo evil > t/tasks.json", kind=kind)
+
+    assert [(project / one).read_text() for one in ("tools/pc", "t/tasks.json")] == ["mine", "mine"]
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+def test_what_a_command_leaves_in_a_repository_holds_up_nothing(tmp_path: Path):
+    folder = tmp_path / "w"
+    folder.mkdir()
+    confined(
+        folder, "git init -q; python3 -c \"open('.git/config','a').write('url='+' '*400000+chr(34)+chr(10))\"", "git"
+    )
+    confined(folder, "mkdir -p f/.git/objects f/.git/refs; echo 'ref: refs/heads/m' > f/.git/HEAD; mkfifo f/.git/index")
+    tool = shell_tool(folder)
+    line = tool.line({"command": "cd f && git status"}, {})  # type: ignore[misc]  # it has one
+
+    assert line.brought("git", "f") == ""  # type: ignore[misc]  # as above
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+def test_a_pointer_that_came_while_the_sandbox_was_there_lifts_nothing_elsewhere(tmp_path: Path):
+    other, folder = made(tmp_path / "other"), tmp_path / "w"
+    folder.mkdir()
+    sandbox = Bubblewrap(Confinement(writable=(str(folder),)))
+    (folder / ".git").write_text(f"gitdir: {other}/.git\n")  # as a process in the background makes it
+    command = Command(arguments=("/bin/bash", "-c", f"touch {other}/.git/x"), cwd=str(folder), lifted=("git",))
+    with pytest.raises(OSError, match="leads elsewhere now"):
+        asyncio.run(sandbox.run(command))
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
 def test_what_a_rebase_runs_is_found_behind_any_number_of_comments(project: Path):
     script = "mkdir .git/rebase-merge; python3 -c \"print(('# ' + 'p' * 200000 + chr(10)) * 6 + 'exec evil')\" > .git/rebase-merge/git-rebase-todo"
     confined(project, script, "git")

@@ -17,6 +17,7 @@ import pytest
 
 from treadle.errors import ConfigurationError
 from treadle.sandboxes import launcher
+from treadle.sandboxes.closing import ClosedNames
 from treadle.sandboxes.confinement import Confinement
 from treadle.sandboxes.processes import run_process
 from treadle.sandboxes.runners import FAILED, MARKS, Bubblewrap, Landlock, find_sandbox, started
@@ -270,6 +271,15 @@ def test_what_is_done_once_a_command_has_ended_goes_through_no_link(run: Callabl
     run(f"ln -s {outside} .jj; mv .github g; ln -s {outside} .github")
 
     assert ((outside / "repo").stat().st_mode & 0o777, [one.name for one in outside.iterdir()]) == (0o500, ["repo"])
+
+
+@pytest.mark.row("D-PROTECTED")
+def test_a_link_that_another_command_was_kept_from_making_is_not_restored(tmp_path: Path):
+    (tmp_path / ".mcp.json").symlink_to("evil.json")  # a process in the background makes it while this command starts
+    with ClosedNames([str(tmp_path)], [f"{tmp_path}/.mcp.json"]):
+        (tmp_path / ".mcp.json").rename(tmp_path / ".mcp.json.refused-12345678")  # its keeper renames it
+
+    assert not os.path.lexists(tmp_path / ".mcp.json")
 
 
 @pytest.mark.row("D-PROTECTED")
