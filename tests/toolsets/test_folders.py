@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from treadle import ConfigurationError
-from treadle.toolsets import folder_files, folder_surroundings
+from treadle.toolsets import folder_changes, folder_files, folder_surroundings
 
 
 def git(folder: Path, *words: str) -> None:
@@ -58,7 +58,17 @@ def test_a_repository_that_would_have_git_run_a_program_is_only_named(repository
 
     assert "(a git repository)" in folder_surroundings(repository)
     assert folder_files(repository) == [".gitattributes", ".gitignore", "src/a.py"]
+    with pytest.raises(ConfigurationError, match="Run `git diff` yourself"):
+        folder_changes(repository)
     assert not ran.exists()
+
+
+def test_what_differs_from_the_last_commit_is_shown(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert folder_changes(repository) == ""
+    (repository / "src" / "a.py").write_text("x = 2\n")
+    assert "-x = 1\n+x = 2\n" in folder_changes(repository / "src")
+    with pytest.raises(ConfigurationError, match="in no git repository"):
+        folder_changes(tmp_path_factory.mktemp("plain"))
 
 
 def test_files_that_git_ignores_are_left_out(repository: Path) -> None:

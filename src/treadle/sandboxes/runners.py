@@ -47,6 +47,7 @@ __all__ = [
     "call_filter",
     "closed_for_age",
     "find_sandbox",
+    "has_sandbox",
     "refusals",
     "started",
     "with_filter",
@@ -646,7 +647,7 @@ class _Confined:
         if room is not None and room.is_used_up:
             counted["disk"] = "disk_bytes"
             result = msgspec.structs.replace(result, timed_out=False)
-        if not begun.is_seen:
+        if not begun.is_seen and not result.timed_out:
             raise OSError(_reason(result.stderr) or f"It ended before the command started ({result.exit_code}).")
         result = msgspec.structs.replace(result, stderr=result.stderr.replace(mark, "", 1))
         now = launch.places.identities()
@@ -920,6 +921,15 @@ def find_sandbox(confinement: Confinement | None = None) -> Bubblewrap | Landloc
                 return sandbox
         problems.append(f"{kind.name}: {problem}")
     raise SandboxUnavailable(f"A sandbox is required but unavailable. {' '.join(problems)}")
+
+
+def has_sandbox() -> bool:
+    """Whether a sandbox works on this machine, whatever is in the folder. It takes as long as `find_sandbox`."""
+    for kind in (Bubblewrap, Landlock):
+        with suppress(SandboxUnavailable):
+            if kind(Confinement(protected=())).problem() is None:
+                return True
+    return False
 
 
 def _mounts(places: Places, *, has_network: bool, size: int) -> dict[str, tuple[str, ...]]:
