@@ -285,6 +285,21 @@ def test_a_repository_of_the_person_that_a_command_puts_into_the_index_stays(pro
 
 @needs_bwrap
 @pytest.mark.row("D-PROTECTED")
+def test_a_repository_within_one_that_a_command_puts_into_the_index_is_not_followed(project: Path, tmp_path: Path):
+    evil = f"git init -q {{}} && git -C {{}} commit -qm x --allow-empty && git -C {{}} config core.fsmonitor 'touch {tmp_path}/ran; true'"
+    confined(
+        project,
+        f"git init -q inner; cd inner; {evil.replace('{}', 'evil')}; git add evil; git commit -qm x; git init -q deeper/plain",
+    )
+    confined(project, "git add inner", "git")
+    git(project, "status")
+
+    assert (project / "inner/.git").is_dir()
+    assert not (tmp_path / "ran").exists()
+
+
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
 def test_git_is_lifted_for_the_repository_in_which_a_line_starts_and_for_no_other(project: Path):
     inner = made(project / "inner")
     script = f"echo x > b; git add -A; git commit -qm two; touch {project}/.git/PWN"

@@ -95,9 +95,10 @@ class ClosedNames:
         return [one for one in existing(self._names) if one in self._added or _counts(one)]
 
     def add(self, names: "list[str]") -> None:
-        """Close more names, which nothing had when this was made. Each counts."""
+        """Close more names. Each counts, also one that something had when this was made."""
         self._names += names
         self._added.update(names)
+        self._had.difference_update(names)
 
     def __enter__(self) -> "ClosedNames":  # noqa: PYI034 - a program that is started often imports no typing
         return self

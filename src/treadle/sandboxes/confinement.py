@@ -242,18 +242,21 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
         inner |= {one for one in new if not is_new_repository(one)}
         return inner.union(*(_links_below(one) for git in self.trees.values() for one in _with_common(git)))
 
-    def _entered(self, tree: str, git: str) -> Iterator[str]:
+    def _entered(self, tree: str, git: str, seen: frozenset[str] = frozenset()) -> Iterator[str]:
         """Yield the `.git` of each repository that git enters from another one, but for those that were read-only and have it start nothing."""
         try:
             linked = linked_repositories(git)
         except ValueError:
             yield f"{git}/index"
             return
-        for one in (f"{tree}/{name}/.git" for name in linked):
-            own = git_folder_of(os.path.dirname(one))  # noqa: PTH120 - as above
-            shared = [other for other in _with_common(own) if other in self.trees.values()]
-            if not lies_in(one, self.kept) or not (shared or is_new_repository(own)):
-                yield one
+        ours = {one for own in self.trees.values() for one in _with_common(own)}
+        for inner in (f"{tree}/{name}" for name in linked):
+            own = git_folder_of(inner)
+            is_plain = is_new_repository(own) or not ours.isdisjoint(_with_common(own))
+            if not is_plain or not lies_in(f"{inner}/.git", self.kept):
+                yield f"{inner}/.git"
+            elif own not in seen:
+                yield from self._entered(inner, own, seen | {own})
 
     def identities(self) -> dict[str, Identity]:
         """Return which file each protected file is now. A folder on which something is mounted stays what it is."""
