@@ -173,6 +173,9 @@ class _Parser(argparse.ArgumentParser):
 # --- Making the parser.
 
 
+_Subparsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
+
+
 class _Formatter(argparse.HelpFormatter):
     """argparse's, with one word for all options in the usage: the lists below it name them."""
 
@@ -180,6 +183,11 @@ class _Formatter(argparse.HelpFormatter):
         arguments = [action for action in actions if not action.option_strings]
         options = argparse.Action((), "options", metavar="[OPTIONS]")
         super().add_usage(usage, [options, *arguments], [], prefix)
+
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if isinstance(action, _Subparsers):  # argparse forgets that the names of commands are indented
+            self._action_max_length += self._indent_increment
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         """Wrap each line by itself: argparse makes one paragraph of all."""
@@ -235,9 +243,6 @@ def _groups() -> str:
         f"  {group}: {', '.join(name for name, kind in COMMANDS.items() if kind.group == group)}" for group in groups
     )
     return "\n".join(["more commands:", *named, ""])
-
-
-_Subparsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
 
 
 def _added(

@@ -596,7 +596,7 @@ class Chat:
             self._work.cancel()
 
     async def _cycle_mode(self) -> None:
-        async with self._cycling:  # each press goes on from the one before
+        async with self._cycling:  # each press begins where the one before ended
             now = self.session.mode
             mode = _MODES[(_MODES.index(now) + 1) % len(_MODES)] if now in _MODES else _MODES[0]
             await self.session.set_mode(mode, by=person(self.options))  # type: ignore[arg-type]  # one of the literals
