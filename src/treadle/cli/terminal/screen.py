@@ -608,7 +608,8 @@ class Screen:
         self._is_after_text = True
 
     def tell(self, text: str, *, is_bad: bool = False) -> None:
-        self._put(self.drawing.lines(text.split("\n"), style="red" if is_bad else ""))
+        gap = "\n" * (is_bad and self._is_after_text)
+        self._put(gap + self.drawing.lines(text.split("\n"), style="red" if is_bad else ""))
 
     def quote(self, text: str) -> None:
         lines = text.rstrip("\n").split("\n")

@@ -177,11 +177,11 @@ async def ask_about_folder(face: Face, settings: Settings) -> None:
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     title = f"This folder brings {one_line(', '.join(names[:_MOST_NAMED]), 200)}{more}. Do you trust it?"
     answers: list[tuple[Option, bool, FolderMode]] = [
-        (Option("No", "its rules and hooks do not count, its instructions are information"), False, "ask"),
-        (Option("Yes", f"and {_ASKS}" if chooses_mode else "its rules, hooks and instructions count"), True, "ask"),
+        (Option("No: it may inform the model, but its rules and hooks do not count"), False, "ask"),
+        (Option(f"Yes, and {_ASKS}" if chooses_mode else "Yes: its rules, hooks and instructions count"), True, "ask"),
     ]
     if chooses_mode:
-        answers.append((Option("Yes", f"and {_RUNS}"), True, "auto"))
+        answers.append((Option(f"Yes, and {_RUNS}"), True, "auto"))
     show = Option("Show what it brings first")
     while (place := await face.choose(title, [*(one for one, _, _ in answers), show])) == len(answers):
         for name, content in zip(brought.files, brought.contents, strict=True):
