@@ -36,6 +36,17 @@ def test_files_of_the_folder_and_of_those_above_hold_up_to_the_top_of_its_reposi
 
 
 @pytest.mark.row("E-AGENTS")
+def test_the_file_of_another_agent_is_read_in_a_folder_without_an_own_one(tmp_path: Path):
+    for place, name in (("both", "AGENTS.md"), ("both", "CLAUDE.md"), ("other", "CLAUDE.md")):
+        (tmp_path / place).mkdir(exist_ok=True)
+        (tmp_path / place / name).write_text(f"The rule of {name}.\n")
+
+    assert "The rule of CLAUDE.md." in folder_instructions(tmp_path / "other").text
+    assert "The rule of CLAUDE.md." not in folder_instructions(tmp_path / "both").text
+    assert folder_instructions(tmp_path).nested == ("both/AGENTS.md", "other/CLAUDE.md")
+
+
+@pytest.mark.row("E-AGENTS")
 def test_files_of_folders_below_are_named_and_not_read(tmp_path: Path):
     for place in ("src/deep", "node_modules/x", ".hidden"):
         (tmp_path / place).mkdir(parents=True)

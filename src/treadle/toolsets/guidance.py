@@ -100,7 +100,8 @@ _KEPT = "\n\t\u200d"
 # --- Instruction files: AGENTS.md of a folder and of those above it, as text for `instructions`. They guide, and permit
 # nothing.
 
-_NAME = "AGENTS.md"
+_NAMES = ("AGENTS.md", "CLAUDE.md")
+"""Of a folder the first of these counts: the second is what another agent reads."""
 _MOST_BYTES = 32_768
 """Of one file; of more, the beginning is taken."""
 _MOST_CHARS = 65_536
@@ -150,7 +151,7 @@ class FolderInstructions(msgspec.Struct, Documented, frozen=True, kw_only=True):
 
 @checked
 def folder_instructions(folder: str | Path = ".", *, is_trusted: bool = True) -> FolderInstructions:
-    """Read the instruction files (AGENTS.md) that hold in a folder.
+    """Read the instruction files that hold in a folder: its AGENTS.md, or its CLAUDE.md where it has none.
 
     Those of the folder and of the folders above it, up to the top of its git repository, are read whole, at most 32 KiB each and
     65,536 characters together. A line `@docs/style.md` includes another file below the same folder, once. Of the folders below,
@@ -237,25 +238,27 @@ def _below(folder: Path) -> Iterator[str]:
         except OSError:
             continue
         for one in inside:
-            if one.is_dir(follow_symlinks=False):
-                if depth < _MOST_DEEP and not one.name.startswith(".") and one.name not in _SKIPPED:
-                    waiting.append((f"{name}{one.name}/", depth + 1))
-            elif depth and one.name == _NAME and one.is_file(follow_symlinks=False):
-                shown += 1
-                yield name + one.name
+            is_skipped = one.name.startswith(".") or one.name in _SKIPPED
+            if depth < _MOST_DEEP and not is_skipped and one.is_dir(follow_symlinks=False):
+                waiting.append((f"{name}{one.name}/", depth + 1))
+        files = {one.name for one in inside if one.is_file(follow_symlinks=False)}
+        if depth and (own := next((one for one in _NAMES if one in files), None)):
+            shown += 1
+            yield name + own
 
 
 def _read(root: Root, notes: list[str]) -> tuple[Document, str] | None:
     """Read the file of one folder, with what it includes; None where it has none that counts."""
-    place = Path(root.path, _NAME)
-    if not os.path.lexists(place):
+    own = next((one for one in _NAMES if os.path.lexists(Path(root.path, one))), None)
+    if own is None:
         return None
+    place = Path(root.path, own)
     try:
         owner = place.stat().st_uid
         if owner not in (os.geteuid(), 0, Path(root.path).stat().st_uid):
             notes.append(f"{place} belongs to another user of this machine, and is not read.")
             return None
-        document = read_document(root, _NAME, most_bytes=_MOST_BYTES)
+        document = read_document(root, own, most_bytes=_MOST_BYTES)
     except (Rejected, OSError) as exc:
         notes.append(f"{place} is not read: {reason_of(exc)}")
         return None
