@@ -5,10 +5,11 @@ One task reads what has changed, and every page is answered from memory: a hundr
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,6 +30,8 @@ from treadle.state import Doubt
 from treadle.workers import StrandedSession, WorkerInfo, list_workers, stranded_sessions
 
 __all__ = ["Card", "Question", "Snapshot"]
+
+Made = TypeVar("Made")
 
 _POLL_SECONDS = 0.5
 _WHOLE_SECONDS = 30.0
@@ -156,6 +159,9 @@ class Snapshot:
         self._asked_at = 0.0
         self._whole_at = self._slow_at = float("-inf")
         self._latest = 0.0
+        self._made: dict[str, tuple[int, Any]] = {}
+        self._waiting_at = float("-inf")
+        self._waiting_took = 0.0
 
     # --- for those who look
 
@@ -224,14 +230,27 @@ class Snapshot:
         top = self.infos.get(self.top_of(session_id)) or self.infos.get(session_id)
         return "" if top is None else top.tenant
 
+    def made(self, name: str, make: "Callable[[Snapshot], Made]") -> "Made":
+        """Return something that is made of the snapshot, once for all who look at this version.
+
+        Args:
+            name: Whose it is.
+        """
+        version, found = self._made.get(name, (-1, None))
+        if version != self.version or self.unread:
+            found = make(self)
+            self._made[name] = (self.version, found)
+        return found  # type: ignore[no-any-return]  # what `make` has made
+
     # --- reading
 
     async def _keep(self) -> None:
+        is_asked = True
         while time.monotonic() - self._asked_at < _IDLE_SECONDS:
             self._poke.clear()
             begun = time.monotonic()
             try:
-                has_changed = await self._read()
+                has_changed = await self._read(is_asked=is_asked)
                 has_changed, self.fault = has_changed or bool(self.fault), ""
             except (TreadleError, OSError) as error:
                 has_changed, self.fault = self.fault != str(error), str(error)
@@ -241,16 +260,21 @@ class Snapshot:
             took = time.monotonic() - begun
             with suppress(TimeoutError):  # a journal that answers slowly is asked less often
                 await asyncio.wait_for(self._poke.wait(), 0.0 if self.unread else max(_POLL_SECONDS, 4 * took))
+            is_asked = self._poke.is_set()
             await asyncio.sleep(0)
 
-    async def _read(self) -> bool:
+    async def _read(self, *, is_asked: bool) -> bool:
         now = time.monotonic()
         has_changed = await self._list(is_whole=now - self._whole_at >= _WHOLE_SECONDS)
         old = sorted((one for one in self.infos.values() if self._is_old(one)), key=lambda one: -one.updated_at)
         for info in old[:_BATCH]:
             self.cards[info.id] = await _card(self.journal, info)
-        has_changed = await self._look_at_waiting() or has_changed or bool(old)
-        if now - self._slow_at >= _SLOW_SECONDS or has_changed:
+        has_changed = has_changed or bool(old)
+        if is_asked or now - self._waiting_at >= 10 * self._waiting_took:
+            has_changed = await self._look_at_waiting() or has_changed
+            self._waiting_at = time.monotonic()
+            self._waiting_took = self._waiting_at - now
+        if is_asked or now - self._slow_at >= _SLOW_SECONDS or (has_changed and not self.unread):
             self._slow_at = now
             has_changed = await self._look_at_fleet() or has_changed
         return has_changed

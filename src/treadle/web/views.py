@@ -107,16 +107,37 @@ def inbox(
         wanted: `kind` (`approval`, `question` or `doubt`), `tenant`, `agent`, `tool` and `age`, the least age in seconds.
     """
     now = time.time()
-    found = [
-        *(_approval_item(snapshot, one, now) for one in snapshot.approvals),
-        *(_question_item(snapshot, one) for one in snapshot.questions),
-        *(_doubt_item(snapshot, one) for one in snapshot.doubts),
+    kept = [
+        one for one in snapshot.made("inbox", _waits) if person.sees(one["tenant"]) and _is_wanted(one, wanted, now)
     ]
-    kept = [item for item in found if person.sees(item["tenant"]) and _is_wanted(item, wanted, now)]
-    kept.sort(key=lambda item: (not item["is_urgent"], item["since"]))
     pages = max(1, -(-len(kept) // size))
     page = min(max(1, page), pages)
-    return Inbox(items=kept[(page - 1) * size : page * size], total=len(kept), page=page, pages=pages)
+    shown = [_item(snapshot, one, now) for one in kept[(page - 1) * size : page * size]]
+    return Inbox(items=shown, total=len(kept), page=page, pages=pages)
+
+
+def _waits(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Return what waits for a person, in order: what expires soon, and then the oldest."""
+    soon = time.time() + _URGENT_SECONDS
+    found: list[tuple[bool, float, str, Approval | Question | Doubt]] = [
+        *((one.expires_at >= soon, one.requested_at, "approval", one) for one in snapshot.approvals),
+        *((True, one.since, "question", one) for one in snapshot.questions),
+        *((True, one.since, "doubt", one) for one in snapshot.doubts),
+    ]
+    found.sort(key=lambda one: one[:2])
+    return [
+        {"kind": kind, "since": since, "of": one, "tool": one.tool, **_place(snapshot, one.session_id)}
+        for _, since, kind, one in found
+    ]
+
+
+def _item(snapshot: Snapshot, waits: Mapping[str, Any], now: float) -> dict[str, Any]:
+    match waits["of"]:
+        case Approval() as approval:
+            return _approval_item(snapshot, approval, now)
+        case Question() as question:
+            return _question_item(snapshot, question)
+    return _doubt_item(snapshot, waits["of"])
 
 
 def _is_wanted(item: Mapping[str, Any], wanted: Mapping[str, str], now: float) -> bool:
@@ -226,14 +247,19 @@ def listing(
         wanted: `state` (a phase, or `waiting`, `in-doubt`, `stranded`, `set-aside`), `tenant`, `agent`, `model`, `text`, `parent`,
             and `age`, the least time since the last change in seconds. Sessions that carry out calls of others are shown with `below`.
     """
-    now, waits = time.time(), _waiting(snapshot)
-    infos = sorted(snapshot.infos.values(), key=lambda one: one.updated_at, reverse=True)
-    rows = [row(snapshot, info.id, waits) for info in infos]
+    now = time.time()
+    rows = snapshot.made("rows", _rows)
     kept = [one for one in rows if person.sees(one["tenant"]) and _is_row_wanted(one, wanted, now)]
     pages = max(1, -(-len(kept) // size))
     page = min(max(1, page), pages)
     shown = kept[(page - 1) * size : page * size]
     return Listing(rows=shown, total=len(kept), page=page, pages=pages, unread=snapshot.unread)
+
+
+def _rows(snapshot: Snapshot) -> list[dict[str, Any]]:
+    infos = sorted(snapshot.infos.values(), key=lambda one: one.updated_at, reverse=True)
+    waits = _waiting(snapshot)
+    return [row(snapshot, info.id, waits) for info in infos]
 
 
 def _waiting(snapshot: Snapshot) -> dict[str, int]:
@@ -263,6 +289,7 @@ def row(snapshot: Snapshot, session_id: str, waits: Mapping[str, int] | None = N
         "waits": waits.get(info.id, 0),
     }
     found.update(_of_card(snapshot, card, info.updated_at))
+    found["text"] = " ".join([found[name] for name in ("id", "task", "why", "agent", "tenant")]).lower()
     return found
 
 
@@ -317,7 +344,7 @@ def _is_row_wanted(row: Mapping[str, Any], wanted: Mapping[str, str], now: float
     is_shown = (wanted.get("below") or not row["is_below"]) and (row["status"] != "deleted" or state == "deleted")
     same = all(row[name] == wanted[name] for name in ("tenant", "agent", "model", "parent") if wanted.get(name))
     is_old = now - row["updated_at"] >= float(wanted.get("age") or 0)
-    has_text = not text or any(text in str(row[name]).lower() for name in ("id", "task", "why", "agent", "tenant"))
+    has_text = not text or text in row["text"]
     return bool(is_shown and same and is_old and has_text and _is_in_state(row, state))
 
 
@@ -683,8 +710,7 @@ def fleet(snapshot: Snapshot) -> dict[str, Any]:
         since = info.updated_at if card is None else card.since
         if since < line["oldest"]:
             line["oldest"], line["session"] = since, info.id
-    waits = _waiting(snapshot)
-    rows = [row(snapshot, info.id, waits) for info in snapshot.infos.values()]
+    rows = snapshot.made("rows", _rows)
     stuck = [one for one in rows if one["state"] in ("stranded", "set-aside", "broken-off", "broken")]
     states = Counter(one["state"] for one in rows)
     return {
