@@ -371,17 +371,44 @@ def test_new_folders_hide_no_repository_that_was_found_before(project: Path, kin
     assert not (project / "a/b/c/deep/.git/hooks/pre-commit").exists()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+LINKS = {
+    "tools/pc": ".git/hooks/pre-commit",
+    "later/push": ".git/hooks/pre-push",
+    "gc": ".git/config",
+    "t/tasks.json": ".vscode/tasks.json",
+    "t/x": ".vscode/deep/er/x",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "lifted"),
+    [
+        pytest.param(Bubblewrap, ("git",), marks=needs_bwrap),
+        *(pytest.param(*one.values, (), marks=one.marks) for one in KINDS),
+    ],
+)
 @pytest.mark.row("D-PROTECTED")
-def test_what_a_link_in_a_protected_folder_leads_to_stays(project: Path, kind: type[Bubblewrap] | type[Landlock]):
-    for name, link in {"tools/pc": ".git/hooks/pre-commit", "t/tasks.json": ".vscode/tasks.json"}.items():
+def test_what_a_link_in_a_protected_folder_leads_to_stays(
+    project: Path, kind: type[Bubblewrap] | type[Landlock], lifted: tuple[str, ...]
+):
+    shutil.copy(project / ".git/config", project / "gc")
+    (project / ".git/config").unlink()
+    for name, link in LINKS.items():
         for one in (project / name, project / link):
             one.parent.mkdir(parents=True, exist_ok=True)
-        (project / name).write_text("mine")
         (project / link).symlink_to(project / name)
-    confined(project, "echo evil > tools/pc; echo evil > t/tasks.json", kind=kind)
+    for name in ("tools/pc", "t/tasks.json", "t/x"):
+        (project / name).write_text("mine")
+    before = (project / "gc").read_text()
+    confined(
+        project,
+        f"for one in {' '.join(LINKS)}; do echo evil >> $one; done; rm .git/config; echo evil > .git/config",
+        *lifted,
+        kind=kind,
+    )
 
-    assert [(project / one).read_text() for one in ("tools/pc", "t/tasks.json")] == ["mine", "mine"]
+    assert [(project / one).read_text() for one in ("tools/pc", "t/tasks.json", "t/x")] == ["mine"] * 3
+    assert ((project / "later/push").exists(), (project / ".git/config").read_text()) == (False, before)
 
 
 @needs_bwrap

@@ -216,8 +216,10 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
             trees = {one: f"{one}/.git" for one in own}
         if gits:
             held = [f"{git}/{name}" for git in gits for name in _KEPT_OF_GIT if about.protected]
-            kept = tuple(one for one in (*kept, *held) if one not in gits and os.path.lexists(one))
-            closed = (*closed, *(f"{git}/{name}" for git in gits for name in _CLOSED_OF_GIT))
+            real = (os.path.realpath(one) for one in held)
+            kept = tuple(one for one in dict.fromkeys((*kept, *real)) if one not in gits and os.path.lexists(one))
+            links = (one for one in held if os.path.islink(one))  # noqa: PTH114 - as below
+            closed = (*closed, *links, *(f"{git}/{name}" for git in gits for name in _CLOSED_OF_GIT))
             writable = (*writable, *gits)
         writable = tuple(dict.fromkeys(writable))
         private = tuple(one for one in private if one not in writable)
@@ -365,12 +367,12 @@ def _protected(about: Confinement, folders: Sequence[str], found: _Found) -> tup
         *entered,
     ]
     closed = [*protected, *configured, *obeyed, *bare, *credential_names(os.environ)]
-    own = (one for one in own_places() if one not in folders)
-    places = [*existing(protected), *configured, *obeyed, *own, *found.repositories, *found.deeper]
-    places += [one for place in dict.fromkeys(places) for one in _links_in(place)]
+    places = [*existing(protected), *configured, *obeyed, *found.repositories, *found.deeper]
+    inner_links = list(_links_in(places))
+    places += [*inner_links, *(one for one in own_places() if one not in folders)]
     # Nothing can be mounted on a link: one that leads to what is protected is made anew where it was replaced.
     links = [here for one in places for here, _, is_link in steps_of(one) if is_link]
-    led = [os.path.realpath(one) for one in existing(closed) if os.path.islink(one)]  # noqa: PTH114 - as below
+    led = [os.path.realpath(one) for one in (*existing(closed), *inner_links) if os.path.islink(one)]  # noqa: PTH114 - as below
     # A link that leads out of the writable folders needs none, since nothing can be written there.
     real = dict.fromkeys(os.path.realpath(one) for one in places if os.path.exists(one))  # noqa: PTH110 - of a hundred names
     kept = tuple(one for one in _outermost(real) if lies_in(one, folders) and one not in folders)
@@ -493,9 +495,17 @@ def _check_trees(trees: Mapping[str, str], folders: Sequence[str], known: Mappin
             raise OSError(f"{tree}/.git leads elsewhere now, to {git}: nothing was run.")
 
 
-def _links_in(place: str) -> list[str]:
-    """Return the links in a protected folder: git, an editor or an agent follows them to what is not protected by itself."""
-    return [one.path for folder in (place, f"{place}/hooks") for one in entries_of(folder) if one.is_symlink()]
+def _links_in(places: Iterable[str]) -> Iterator[str]:
+    """Yield the links in protected folders: git, an editor or an agent follows them to what is not protected by itself."""
+    left = [*dict.fromkeys(places)]
+    for at in left:  # which grows meanwhile
+        entries = entries_of(at)
+        is_git = {"objects", "refs"} <= {one.name for one in entries}
+        for entry in entries:
+            if entry.is_symlink():
+                yield entry.path
+            elif len(left) < _MOST_FOLDERS and (not is_git or entry.name in ("hooks", "info")) and _is_folder(entry):
+                left.append(entry.path)
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
