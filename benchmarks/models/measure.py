@@ -53,19 +53,14 @@ def main() -> int:
     with ExitStack() as stack:
         address = wanted.server or stack.enter_context(server.serving())
         results = asyncio.run(_results(wanted, address))
-    if wanted.add:
-        _add(results, json.loads(wanted.out.read_text(encoding="utf-8")))
-    wanted.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(table.of(results))
     print(f"\nThe results are in {wanted.out}.", file=sys.stderr)
     return 0
 
 
 def _add(results: dict[str, Any], before: Mapping[str, Any]) -> None:
-    """Add the runs of earlier results that these do not have; the commands of both are named."""
-    new = {(run["peer"], run["task"], run["repetition"]) for run in results["runs"]}
-    kept = [run for run in before["runs"] if (run["peer"], run["task"], run["repetition"]) not in new]
-    results["runs"] = kept + results["runs"]
+    """Begin with the runs of earlier results; the commands of both are named."""
+    results["runs"] = list(before["runs"])
     results["command"] = f"{before['command']}; {results['command']}"
     results["when"] = before["when"]
     results["sampling"]["seeds"] = sorted({*before["sampling"]["seeds"], *results["sampling"]["seeds"]})
@@ -83,9 +78,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, default=RESULTS, help="the file of results")
     parser.add_argument("--record", type=Path, help="a folder for every request and answer")
-    parser.add_argument(
-        "--add", action="store_true", help="keep what the file of results has of other peers, tasks and repetitions"
-    )
+    parser.add_argument("--add", action="store_true", help="begin with what the file of results has")
     parser.add_argument("--docs", action="store_true", help="measure nothing; write the last results into docs/")
     wanted = parser.parse_args()
     if unknown := sorted(set(wanted.peers) - set(PEERS)):
@@ -99,40 +92,43 @@ def _arguments() -> argparse.Namespace:
 
 
 async def _results(wanted: argparse.Namespace, address: str) -> dict[str, Any]:
-    begun, load = time.strftime("%Y-%m-%d %H:%M"), os.getloadavg()[0]
-    runs: list[dict[str, Any]] = []
-    proxy = Proxy(
-        address, {"temperature": TEMPERATURE, "max_tokens": MOST_TOKENS, "cache_prompt": True}, folder=wanted.record
-    )
-    async with proxy:
-        model = await proxy.model() if wanted.server else server.MODEL_FILE
+    """Run everything, and write the results after each task: a run takes hours, and may be interrupted."""
+    options = {"temperature": TEMPERATURE, "max_tokens": MOST_TOKENS, "cache_prompt": True}
+    async with Proxy(address, options, folder=wanted.record) as proxy:
+        results = _about(wanted, model=await proxy.model() if wanted.server else server.MODEL_FILE)
+        if wanted.add and wanted.out.is_file():
+            _add(results, json.loads(wanted.out.read_text(encoding="utf-8")))
         for number in range(wanted.repetitions):
             proxy.options["seed"] = SEED + number
             for peer in wanted.peers:  # all tasks of one after the other: the server keeps the prompt that they share
-                runs += [
-                    {"peer": peer, "repetition": number + 1, **one} async for one in _ran(peer, wanted.names, proxy)
-                ]
+                async for run in _ran(peer, wanted.names, proxy):
+                    of = (peer, run["task"], number + 1)
+                    others = [one for one in results["runs"] if (one["peer"], one["task"], one["repetition"]) != of]
+                    results["runs"] = [*others, {"peer": peer, "repetition": number + 1, **run}]
+                    results["machine"]["load_after"] = round(os.getloadavg()[0], 1)
+                    wanted.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return results
+
+
+def _about(wanted: argparse.Namespace, *, model: str) -> dict[str, Any]:
+    """Return what is known before the first run."""
+    seeds = [SEED + number for number in range(wanted.repetitions)]
     return {
-        "when": begun,
+        "when": time.strftime("%Y-%m-%d %H:%M"),
         "command": " ".join(["python benchmarks/models/measure.py", *sys.argv[1:]]),
         "model": model,
-        "sampling": {
-            "temperature": TEMPERATURE,
-            "max_tokens": MOST_TOKENS,
-            "seeds": [SEED + number for number in range(wanted.repetitions)],
-        },
+        "sampling": {"temperature": TEMPERATURE, "max_tokens": MOST_TOKENS, "seeds": seeds},
         "machine": {
             "system": platform.system(),
             "processors": os.cpu_count(),
             "python": platform.python_version(),
-            "load_before": round(load, 1),
-            "load_after": round(os.getloadavg()[0], 1),
+            "load_before": round(os.getloadavg()[0], 1),
         },
         "versions": {**server.versions(), **{peer: _versions(peer) for peer in wanted.peers}},
         "tasks": {
             task.name: {"kind": task.kind, "held_out": task.is_held_out} for task in TASKS if task.name in wanted.names
         },
-        "runs": runs,
+        "runs": [],
     }
 
 

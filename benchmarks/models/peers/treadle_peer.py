@@ -26,7 +26,7 @@ class Treadle:
         budget = Budget(max_model_turns=runs.MOST_REQUESTS)
         agent = Agent(
             model,
-            tools=list(map(_tool, tools)),
+            tools=list(map(as_tool, tools)),
             instructions=runs.INSTRUCTIONS,
             policy=allow("*"),
             budget=budget,
@@ -46,7 +46,7 @@ class Treadle:
                 return None
 
 
-def _tool(function: Callable[..., Any]) -> Any:
+def as_tool(function: Callable[..., Any]) -> Any:
     """Return a tool whose refusals are refusals of Treadle."""
 
     def refusing(*args: Any, **kwargs: Any) -> Any:

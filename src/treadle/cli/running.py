@@ -35,7 +35,7 @@ from treadle import (
 from treadle.cli.exits import EXIT_NOT_STORED, UsageError, exit_code
 from treadle.cli.guidance import guidance_of, skill_tools, surroundings_of
 from treadle.cli.input.keys import use_stored_keys
-from treadle.cli.input.options import Options
+from treadle.cli.input.options import MODEL_SECONDS, Options
 from treadle.cli.input.places import absolute, same_journal, same_world
 from treadle.cli.input.rules import rule_sets
 from treadle.cli.input.settings import Settings
@@ -61,6 +61,8 @@ from treadle.events import (
 )
 from treadle.permissions import default_decision, is_answered, scoped
 from treadle.ports import Driver, Hook, OpenToolset, Policy, SessionView, Toolset, ToolsetContext, UnmatchedRule
+from treadle.providers import Timeouts
+from treadle.resolve import local_servers
 from treadle.resolve.command_hooks import command_hooks
 from treadle.sandboxes import Bubblewrap, Confinement, Landlock, find_sandbox
 from treadle.sandboxes.runners import has_sandbox
@@ -78,6 +80,7 @@ __all__ = [
     "policy_of",
     "resumed_budget",
     "ruling_of",
+    "timeouts_of",
     "unmatched_in",
 ]
 
@@ -415,6 +418,20 @@ _UNTRUSTED: dict[str, Literal["untrusted"]] = {"fetch": "untrusted", "mcp__*": "
 """Tools whose results strangers write."""
 
 
+def timeouts_of(model: str, settings: Settings) -> Timeouts | None:
+    """Return the limits of a request's time that were given; None where none was.
+
+    Args:
+        model: Its name. A server on the person's own machine has more time for what was not given.
+    """
+    given = {name: seconds for name in MODEL_SECONDS if (seconds := getattr(settings, name)) is not None}
+    if not given:
+        return None
+    others = {"first_byte_seconds": 900.0, "idle_seconds": 300.0} if model.partition(":")[0] in local_servers() else {}
+    limits = {**others, **given}
+    return Timeouts(**limits, total_seconds=max(3600.0, *limits.values()))
+
+
 def make_agent(
     settings: Settings,
     model: str | None,
@@ -464,6 +481,9 @@ def make_agent(
             price=settings.price,
             facts=settings.facts,
             options=settings.model_options,
+            text_calls=settings.text_calls,
+            error_form=settings.error_form,
+            timeouts=timeouts_of(model, settings),
         ),
         tools=(*chosen, *_reading_on(chosen), *(() if has_own else skill_tools(guidance))),
         policy=policy_of(settings) if policy is None else policy,

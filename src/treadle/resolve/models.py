@@ -110,7 +110,8 @@ def resolve_model(
         headers: More headers for each request, which replace those that the adapter would send.
         facts: What the model can do, such as ModelFacts(window=32_768, inputs=["text"]). It overrides what is known about the
             vendor's model. Nothing is known about a server of your own.
-        timeouts: How long one request may take, such as Timeouts(first_byte_seconds=600) for a slow server.
+        timeouts: How long one request may take, such as Timeouts(first_byte_seconds=600) for a slow server (default: two minutes to
+            the first byte, 15 for a server on this machine).
         thinking_tags: Reasoning that the server leaves in the text: `both` for what is between two tags at its beginning, such as
             `<think>` and `</think>` (default); `closing` where the opening one may be missing (default for local servers); `off`.
         text_calls: Calls that the server leaves in the text: `run` carries them out like any others, `tell` tells the model that they did
@@ -139,7 +140,11 @@ def resolve_model(
         case "script":
             found = _load("treadle.mock.model:scripted_model")(model, price or own.price)
         case _:
-            given = {"timeouts": timeouts, "thinking_tags": thinking_tags, "text_calls": text_calls}
+            given = {
+                "timeouts": timeouts or _timeouts(dialect),
+                "thinking_tags": thinking_tags,
+                "text_calls": text_calls,
+            }
             text = {"stream": stream, "headers": headers, **{key: one for key, one in given.items() if one is not None}}
             found, known = _over_http(
                 dialect, model, base_url, api_key, price or own.price, options=options or {}, **text
@@ -167,6 +172,14 @@ def driver_for(model: Model) -> Driver:
     from treadle.drivers.react import ReActDriver
 
     return ReActDriver(output="json_schema" if has_schemas else "json")
+
+
+def _timeouts(dialect: str) -> "Timeouts | None":
+    """Return how long a server of one's own may take, which may read a prompt for minutes; None for the default."""
+    found: Timeouts | None = (
+        _load("treadle.providers.http.endpoint:LOCAL_TIMEOUTS") if dialect in LOCAL_SERVERS else None
+    )
+    return found
 
 
 def _capabilities(names: Iterable[str]) -> frozenset[Capability]:

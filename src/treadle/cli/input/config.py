@@ -16,7 +16,7 @@ from treadle.budgets import Guards
 from treadle.cli.exits import UsageError
 from treadle.cli.input.near import hint_for
 from treadle.cli.input.options import LONGEST_SECONDS, Mode, OnApproval, OnLimit, Sandbox
-from treadle.ports import ModelFacts
+from treadle.ports import ErrorForm, ModelFacts, TextCalls
 from treadle.redaction import Redactor
 from treadle.workers import Limit
 
@@ -42,7 +42,10 @@ _WORDS = {
     "on_approval": get_args(OnApproval),
     "mode": get_args(Mode),
     "sandbox": get_args(Sandbox),
+    "text_calls": get_args(TextCalls),
+    "error_form": get_args(ErrorForm),
 }
+_SECONDS = ("first_byte_seconds", "idle_seconds")
 KEYS = (
     "model",
     "base_url",
@@ -64,6 +67,7 @@ KEYS = (
     "notify",
     "notify_after_seconds",
     *_WORDS,
+    *_SECONDS,
 )
 NOTIFY_WORDS = ("bell", "osc9", "off")
 SERVER_KEYS = ("command", "args", "env", "cwd", "type", "url", "headers", "trusted", "effects", "timeout")
@@ -78,6 +82,10 @@ _NOT_FOR_PROJECTS = {
     "system": "it would give the model instructions that you did not choose",
     "price": "it could make a cost limit meaningless",
     "facts": "it describes a model, which you choose yourself",
+    "text_calls": "it describes a model, which you choose yourself",
+    "error_form": "it describes a model, which you choose yourself",
+    "first_byte_seconds": "it describes a model, which you choose yourself",
+    "idle_seconds": "it describes a model, which you choose yourself",
     "tools": "it would run code that you did not choose",
     "allow": "it would permit calls that you did not permit",
     "notify": "it would run a program that you did not choose",
@@ -122,6 +130,14 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """What the model costs: see [price]."""
     facts: ModelFacts | None = None
     """What the model can do."""
+    text_calls: TextCalls | None = None
+    """What happens to calls that the model's server leaves in the text."""
+    error_form: ErrorForm | None = None
+    """What the model reads of a tool's error: a sentence, or all fields."""
+    first_byte_seconds: float | None = None
+    """How long the model may read before it answers."""
+    idle_seconds: float | None = None
+    """How long it may pause in its answer."""
     system: str | None = None
     """Instructions for the model, or `@` and a file next to this one."""
     tools: tuple[str, ...] | None = None
@@ -397,6 +413,7 @@ def _common(page: _Page, values: Mapping[str, Any], where: tuple[str, ...], owne
         "tools": page.texts(values, "tools", where),
         **{name: page.word(values, name, known, where) for name, known in _WORDS.items()},
         **{name: _rules(page, values, name, where) for name in _RULE_KEYS},
+        **{name: page.seconds(values, name) for name in _SECONDS},
     }
 
 

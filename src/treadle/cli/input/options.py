@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias, TypeV
 import msgspec
 
 from treadle import Budget, ConfigurationError
+from treadle.ports import ErrorForm, TextCalls
 
 __all__ = [
     "LISTING",
@@ -263,11 +264,13 @@ class StoreOption(argparse.Action):
 # --- What several commands take alike.
 
 LISTING = ("journal", "as_json")
+MODEL_WORDS = ("text_calls", "error_form")
+MODEL_SECONDS = ("first_byte_seconds", "idle_seconds")
 PLACES = ("journal", "folder", "config")
 OUTPUT = ("as_json", "as_lines", "is_quiet", "is_verbose")
 RULES = ("mode", "sandbox", "allow", "ask", "deny")
 _RUNNING: Mapping[str, tuple[str, ...]] = {
-    "model": ("model", "base_url", "model_options", "is_bare", "system", "schema"),
+    "model": ("model", "base_url", "model_options", *MODEL_WORDS, *MODEL_SECONDS, "is_bare", "system", "schema"),
     "tools and permissions": ("tools", *RULES, "on_approval", "approval_seconds"),
     "limits": ("on_limit", "deadline", "profile", "limits"),
     "journal and configuration": PLACES,
@@ -316,6 +319,31 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             action=StoreOption,
         ),
     ] = {}
+    text_calls: Annotated[
+        TextCalls | None,
+        Flag(
+            "--text-calls",
+            "what happens to calls that the model's server leaves in the text (default: by model and server)",
+        ),
+    ] = None
+    error_form: Annotated[
+        ErrorForm | None,
+        Flag(
+            "--error-form",
+            "what the model reads of a tool's error: its sentence, or all fields as JSON (default: by model)",
+        ),
+    ] = None
+    first_byte_seconds: Annotated[
+        float | None,
+        Flag(
+            "--first-byte-seconds N",
+            "how long the model may read before it answers (default: 120, or 900 for a local server)",
+        ),
+    ] = None
+    idle_seconds: Annotated[
+        float | None,
+        Flag("--idle-seconds N", "how long it may pause in its answer (default: 60, or 300 for a local server)"),
+    ] = None
     is_bare: Annotated[
         bool,
         Flag(
@@ -413,6 +441,7 @@ class RunningOptions(Options, frozen=True, kw_only=True):
     shared = _RUNNING
     unusual = frozenset(
         (
+            *(*MODEL_WORDS, *MODEL_SECONDS),
             *("base_url", "model_options", "is_bare", "schema", "ask", "deny", "on_approval", "approval_seconds"),
             *("on_limit", "deadline", "limits", "journal", "config", "as_lines", "is_verbose", "accepts_change"),
         )

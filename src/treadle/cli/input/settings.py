@@ -22,7 +22,7 @@ from treadle.cli.input.options import Mode, OnApproval, OnLimit, Options, Sandbo
 from treadle.cli.input.places import default_journal, hooks_file, journal_file, project_config, rules_file, user_config
 from treadle.cli.input.rules import Kind, SourcedRule, all_rules, folder_rules
 from treadle.cli.input.trust import Held, brought_by, changes, held, in_words, trusted_folders
-from treadle.ports import ModelFacts
+from treadle.ports import ErrorForm, ModelFacts, TextCalls
 from treadle.workers import Limit
 
 __all__ = ["Settings", "ToolSource", "config_schema", "profile_names", "settings_of", "worker_limit"]
@@ -126,6 +126,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     is_mode_asked: bool
     """Whether the mode was asked for with this very call."""
     model_options: dict[str, Any]
+    text_calls: TextCalls | None
+    error_form: ErrorForm | None
+    first_byte_seconds: float | None
+    idle_seconds: float | None
     """Fields of each request to the model."""
     sandbox: Sandbox
     """Whether commands are confined."""
@@ -209,6 +213,12 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         system=choice.of("system", options.system, lambda one: one.system, None),
         mode=_tightened("mode", options, "ask", layers, choice, notes),
         model_options=_model_options(options.model_options, layers, choice.origins),
+        text_calls=choice.of("text_calls", options.text_calls, lambda one: one.text_calls, None),
+        error_form=choice.of("error_form", options.error_form, lambda one: one.error_form, None),
+        first_byte_seconds=choice.of(
+            "first_byte_seconds", options.first_byte_seconds, lambda one: one.first_byte_seconds, None
+        ),
+        idle_seconds=choice.of("idle_seconds", options.idle_seconds, lambda one: one.idle_seconds, None),
         is_mode_asked=options.mode is not None or choice.origins["mode"] == f"profile {options.profile}",
         sandbox=_tightened("sandbox", options, "auto", layers, choice, notes),
         sandbox_read=tuple(dict.fromkeys(path for layer in layers for path in layer.sandbox_read)),
@@ -639,6 +649,21 @@ def _common() -> dict[str, Any]:
             "enum": list(get_args(OnApproval)),
             "description": "What happens to a call that needs approval.",
         },
+        "text_calls": {
+            "enum": list(get_args(TextCalls)),
+            "description": "What happens to calls in the text of an answer.",
+        },
+        "error_form": {"enum": list(get_args(ErrorForm)), "description": "What the model reads of a tool's error."},
+        "first_byte_seconds": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "description": "How long the model may read before it answers.",
+        },
+        "idle_seconds": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "description": "How long it may pause in its answer.",
+        },
         "price": _table(dict.fromkeys(Price.__struct_fields__, _MONEY), required=["input", "output"]),
         "facts": _table(_facts()),
         "tools": _TEXTS | {"description": "Built-in tools by name, Python files, or module:attribute."},
@@ -675,6 +700,9 @@ def _facts() -> dict[str, Any]:
     kinds: dict[str, Any] = {}
     for name in ModelFacts.__struct_fields__:
         if name == "price":
+            continue
+        if name == "error_form":
+            kinds[name] = {"enum": list(get_args(ErrorForm))}
             continue
         hint = str(hints[name])
         kinds[name] = (

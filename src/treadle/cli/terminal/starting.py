@@ -17,6 +17,7 @@ from treadle.cli.input.saving import save_value
 from treadle.cli.input.settings import Settings
 from treadle.cli.input.trust import brought_by, read_own, trusted_folders, with_trust, write_own
 from treadle.cli.output.text import for_terminal, one_line
+from treadle.cli.running import timeouts_of
 from treadle.cli.terminal.faces import Face, Option
 from treadle.resolve import local_servers
 
@@ -117,7 +118,9 @@ async def _local() -> list[_Way]:
 async def _fault(name: str, key: str | None, settings: Settings) -> str:
     """Ask a model for one word. Return what is wrong; nothing where it answers."""
     try:
-        model = await asyncio.to_thread(resolve_model, name, api_key=key, options=settings.model_options)
+        model = await asyncio.to_thread(
+            resolve_model, name, api_key=key, options=settings.model_options, timeouts=timeouts_of(name, settings)
+        )
         result = await Agent(model, budget=_TRIED).run("Answer with the one word: ready")
     except TreadleError as exc:
         return for_terminal(one_line(str(exc), 500))

@@ -13,7 +13,7 @@ from treadle.errors import ConfigurationError, shown
 from treadle.fields import Documented, NamedOptions
 from treadle.redaction import is_secret_name, remember, secrets_of_address
 
-__all__ = ["Endpoint", "Timeouts", "check_header", "secrets_of", "with_version"]
+__all__ = ["LOCAL_TIMEOUTS", "Endpoint", "Timeouts", "check_header", "secrets_of", "with_version"]
 
 
 class Timeouts(
@@ -45,6 +45,10 @@ class Timeouts(
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
                 raise ConfigurationError(f"Timeouts.{name} must be a number of seconds above 0; got {shown(value)}.")
+
+
+LOCAL_TIMEOUTS = Timeouts(first_byte_seconds=900, idle_seconds=300, total_seconds=3600)
+"""For servers on the person's own machine, whose processor may read a long prompt for minutes."""
 
 
 class Endpoint:
