@@ -23,7 +23,8 @@ from runs import INSTRUCTIONS
 from tasks import TASKS, Shop
 from treadle_peer import as_tool
 
-from treadle import Agent, Budget, NativeDriver, ReActDriver, RunResult, allow, resolve_model
+from treadle import Agent, Budget, RunResult, allow, resolve_model
+from treadle.drivers import NativeDriver, ReActDriver
 
 BUDGET = Budget(max_model_turns=3, max_tool_calls=6, max_output_tokens=300)
 TOOLS = ("get_stock", "place_order", "set_reminder")

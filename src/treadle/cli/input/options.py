@@ -338,11 +338,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         Flag(
             "--first-byte-seconds N",
             "how long the model may read before it answers (default: 120, or 900 for a local server)",
+            read_seconds,
         ),
     ] = None
     idle_seconds: Annotated[
         float | None,
-        Flag("--idle-seconds N", "how long it may pause in its answer (default: 60, or 300 for a local server)"),
+        Flag(
+            "--idle-seconds N",
+            "how long it may pause in its answer (default: 60, or 300 for a local server)",
+            read_seconds,
+        ),
     ] = None
     is_bare: Annotated[
         bool,
