@@ -57,6 +57,7 @@ PACKAGES = (
     "resolve.command_hooks",
     "sandboxes",
     "sessions",
+    "sync",
     "tooling",
     "toolsets",
     "workers",

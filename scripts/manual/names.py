@@ -43,7 +43,12 @@ _FACE = (
         ),
     ),
     ("policies", "Policies", "Who decides whether a call may run.", ("permissions", "ports", "decisions")),
-    ("sessions", "Sessions", "Conversations that last.", ("sessions", "state", "resolve.archives", "resolve.sessions")),
+    (
+        "sessions",
+        "Sessions",
+        "Conversations that last.",
+        ("sessions", "state", "sync", "resolve.archives", "resolve.sessions"),
+    ),
     ("budgets", "Budgets and stops", "What bounds a run, and how it ends.", ("budgets", "stops")),
     ("models", "Models", "From names to models.", ("resolve", "providers", "messages")),
     ("context", "Context and drivers", "What the model sees, and how a step is obtained.", ("context", "drivers")),
@@ -67,6 +72,7 @@ FURTHER = tuple(
         "resolve.command_hooks",
         "sandboxes",
         "sessions",
+        "sync",
         "tooling",
         "toolsets",
     ]

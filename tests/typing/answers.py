@@ -6,9 +6,10 @@ from typing import Any, Literal, TypedDict, assert_type
 import msgspec
 from pydantic import BaseModel
 
-from treadle import Agent, Budget, Run, RunContext, RunResult, Session, Tool, ToolContext, tool
+from treadle import Agent, Budget, Run, RunContext, RunResult, Session, Tool, ToolContext, open_session, sync, tool
 from treadle.testing import ScriptedModel, text
 from treadle.tooling import FunctionTool
+from treadle.workers import follow
 
 model = ScriptedModel([text("hello")])
 
@@ -156,3 +157,16 @@ async def runs(session: Session) -> None:
     assert_type(await Agent(model, tools=[perhaps]).run("Look"), RunResult[Any])
     assert_type(await Agent(model).resume(session), RunResult[Any])
     await whole.run("Find it", deps=Database(), tools=[find, double])
+
+
+# --- programs that are not async -------------------------------------------------------------------------------------
+
+
+def plain() -> None:
+    with sync.opened(open_session("desk.db", id="7")) as session:
+        assert_type(session, Session)
+        assert_type(whole.run_sync("Find it", session=session, deps=Database()), RunResult[Invoice])
+        sync.wait(session.answer("approval_1", "allow"))
+        assert_type(sync.wait(whole.run("Find it", deps=Database())), RunResult[Invoice])
+    for event in sync.each(follow("desk.db", "7")):
+        assert_type(event.session_id, str)

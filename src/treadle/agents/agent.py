@@ -1,11 +1,9 @@
 """Agent: the immutable description of an actor: model, tools, instructions, policy, budget. Runs nothing by itself."""
 
-import asyncio
 import copy
 import dataclasses
 import functools
 import inspect
-import threading
 import types
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -34,7 +32,6 @@ from treadle.agents.children import carry_out
 from treadle.agents.options import AgentChanges, AgentOptions, Instructions, RunOptions
 from treadle.agents.run import Run
 from treadle.budgets import Budget, Deadline, Guards, TenantBudget
-from treadle.concurrency import after_fork, bury
 from treadle.context.compilers import compiler_for
 from treadle.engine.lifecycle import Lifecycle
 from treadle.engine.opening import Opened
@@ -77,6 +74,7 @@ from treadle.resolve import check_model_name, driver_for, memory_session, resolv
 from treadle.sessions.session import Session
 from treadle.sessions.views import ReadOnlyView
 from treadle.state import Approval
+from treadle.sync import wait
 from treadle.tooling.toolbox import Toolbox
 from treadle.tools import Effect, JsonObject, Runner, Tool, ToolContext
 from treadle.tools.contexts import Deps_contra
@@ -88,85 +86,7 @@ if TYPE_CHECKING:
 
     from treadle.validation.typed import Typed
 
-__all__ = ["Agent", "description_of", "run_in_background"]
-
-
-# --- Background: one event loop in a daemon thread, for callers that are not async. An HTTP client dies with its loop,
-# so there is one loop for the whole process. Not a second body of anything: it only waits for coroutines.
-
-T = TypeVar("T")
-
-_lock = threading.Lock()
-_loop: asyncio.AbstractEventLoop | None = None
-
-
-@after_fork
-def _begin_anew() -> None:
-    """A fork has no thread that runs the loop, and the loop's selector is the parent's."""
-    global _lock, _loop
-    bury(_loop)
-    _lock, _loop = threading.Lock(), None
-
-
-def run_in_background(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the process's background loop and wait for it. Ctrl-C cancels it and waits for its end.
-
-    Raises:
-        RuntimeError: Called from inside a running event loop, which it would block.
-    """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        pass
-    else:
-        coroutine.close()
-        raise RuntimeError("run_sync() would block this event loop. Inside async code write `await agent.run(...)`.")
-    started: list[asyncio.Task[Any]] = []
-    is_unwanted = threading.Event()
-
-    async def carried_out() -> T:
-        started.append(_current_task())
-        if is_unwanted.is_set():
-            coroutine.close()
-            raise asyncio.CancelledError
-        return await coroutine
-
-    loop = _background_loop()
-    # Invariant: from here on Ctrl-C finds the run, whatever this thread has come to when it arrives.
-    try:
-        return asyncio.run_coroutine_threadsafe(carried_out(), loop).result()
-    except BaseException:
-        is_unwanted.set()
-        if live := [task for task in started if not task.done()]:  # we were interrupted: let the run record its end
-            loop.call_soon_threadsafe(live[0].cancel)
-            _drain()
-        raise
-
-
-def _current_task() -> asyncio.Task[Any]:
-    task = asyncio.current_task()
-    assert task is not None
-    return task
-
-
-def _background_loop() -> asyncio.AbstractEventLoop:
-    global _loop  # noqa: PLW0603 - one loop a process is the point
-    with _lock:
-        if _loop is None or _loop.is_closed():
-            _loop = asyncio.new_event_loop()
-            threading.Thread(target=_loop.run_forever, name="treadle-loop", daemon=True).start()
-        return _loop
-
-
-def _drain() -> None:
-    """Wait until what was cancelled has ended."""
-
-    async def others() -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        if tasks:
-            await asyncio.wait(tasks, timeout=5)
-
-    asyncio.run_coroutine_threadsafe(others(), _background_loop()).result()
+__all__ = ["Agent", "description_of"]
 
 
 # --- Description: an agent as one JSON object: model, tools, rules, limits, hooks, as they were built. Runs nothing,
@@ -257,6 +177,7 @@ Other = TypeVar("Other")
 """The type of the answer of one run, if it replaces the agent's."""
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 _MOST_SHOWN = 5
@@ -287,7 +208,7 @@ def _waited_for(begin: Callable[P, Run[T]]) -> Callable[P, RunResult[T]]:
     started: Callable[P, Run[T]] = inspect.unwrap(begin)
 
     def waited(*values: P.args, **options: P.kwargs) -> RunResult[T]:
-        return run_in_background(started(*values, **options).finish())
+        return wait(started(*values, **options).finish())
 
     return _like(started, waited, f"{_NAMES[started.__name__]}_sync")
 
@@ -647,7 +568,7 @@ class Agent(Generic[Deps_contra, Output_co]):
     """
 
     run_sync = _waited_for(stream)
-    """`run` for code that is not async. One background event loop serves the whole process."""
+    """`run` for code that is not async. One background event loop serves the whole process: see `treadle.sync` for sessions and the rest."""
 
     @deprecated("Write `agent.run(task, single_turn=True)`.")
     async def single_turn(self, task: str | Message, **options: Any) -> RunResult[Any]:  # Any: the options of `run`
