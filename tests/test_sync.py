@@ -124,7 +124,7 @@ def test_what_ends_the_block_ends_what_was_opened_in_its_own_task(error: type[Ba
         raise error
 
     assert seen == ["Lost" if error is Lost else "CancelledError", "same task"]
-    assert sync.wait(asyncio.sleep(0, "the loop lives")) == "the loop lives"
+    assert Agent(ScriptedModel([text("The loop lives.")])).run_sync("go").text == "The loop lives."
 
 
 def test_what_is_not_asynchronous_is_refused_with_what_is() -> None:
