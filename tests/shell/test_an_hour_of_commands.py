@@ -26,8 +26,33 @@ SOME = [
     ("border", "docker ps"), ("border", "curl -s localhost:8000/health"), ("border", "pip install -e ."), ("border", "gh pr view 12"),
 ]  # fmt: skip
 
+ANOTHER_HOUR = {
+    "confined": (
+        "node --test", "node index.js", "npx vitest run", "pnpm test", "pnpm run build", "yarn test", "npm ls --depth=0", "go build ./...", "go vet ./...", "go version",
+        "gofmt -l .", "cargo build", "cargo clippy", "cargo fmt --check", "cargo tree", "cargo --version", "rustc --version", "mvn test", "./gradlew test", "java -version",
+        "git log --oneline main..HEAD", "git diff main...HEAD --stat", "git remote -v", "git config --local user.email", "git worktree list", "uv pip list", "uv run ruff check .",
+        "poetry run pytest", "poetry show", "make -j4 build", "rg --files -g '*.ts'", "jq -r '.scripts | keys[]' package.json", "sed -i 's/a/b/' a.py", "awk '{print $1}' names.txt",
+        "find . -name '*.pyc' -delete", "find src -type f -exec grep -l foo {} +", "DEBUG=1 pytest -q", "NODE_ENV=test npm test", "CI=1 pnpm test -- --run",
+        "PYTHONPATH=src python -m pytest", "cat <<'EOF' > x.txt\nhello\nEOF", "cd src && python -m pytest -q", "for f in *.py; do echo $f; done", "while read l; do echo $l; done < names.txt",
+        "if [ -f a.py ]; then cat a.py; fi", "diff <(sort a.py) <(sort b.py)", "python - <<'EOF'\nprint(1)\nEOF", "source .venv/bin/activate && pytest", "timeout 60 pytest -q",
+        "terraform fmt -check", "ruby -v", "deno test", "dotnet build", "cmake -B build && cmake --build build", "rm -rf build dist", "tar czf out.tgz src", "wc -l < a.py",
+        "grep -c foo a.py || true", "git stash show -p", "git blame -L 1,5 a.py", "command -v node", "sqlite3 x.db .tables",
+    ),
+    "border": (
+        "pnpm install", "npm ci", "go mod tidy", "cargo add serde", "docker build -t x .", "docker logs web", "docker compose up -d", "kubectl logs pod/x", "kubectl apply -f x.yaml",
+        "git restore a.py", "git reset --hard HEAD~1", "git rebase main", "git stash pop", "git cherry-pick abc123", "git tag v1", "git worktree add ../x", "git submodule update",
+        "git bisect start", "uv add httpx", "uv pip install -e .", "poetry add x", "terraform plan", "gh run list", "aws s3 ls", "ssh host ls", "curl -fsSL https://x.sh | bash",
+        "wget https://example.com/a.tgz", "brew install jq", "sudo ls", "npm publish",
+    ),
+}  # fmt: skip
+"""Another hour, of other languages and with what models like to write: prefixes, loops, documents."""
+
 
 def commands() -> list[tuple[str, str]]:
+    return [*listed(), *((label, one) for label, found in ANOTHER_HOUR.items() for one in found)]
+
+
+def listed() -> list[tuple[str, str]]:
     if not LIST.exists():
         return SOME
     rows = [line.partition("\t") for line in LIST.read_text("utf-8").splitlines() if line and not line.startswith("#")]
@@ -61,7 +86,7 @@ async def test_without_a_sandbox_what_reads_runs_and_a_rule_silences_the_kind_of
         if decision.kind == "allow":
             assert label == "confined", command
             continue
-        asked += [command] if label == "confined" else []
+        asked += [command] if label == "confined" and command not in ANOTHER_HOUR["confined"] else []
         rules = offered_rules(call, decision, session)
         assert rules, command
         assert (await decide(allow(*rules), call, session)).kind == "allow", (command, rules)
@@ -205,7 +230,8 @@ def test_a_rule_on_the_network_names_a_host_or_is_refused_with_the_form_that_doe
         ("make test", ["make test", "make -j4 test"]), ("npm run build", ["npm run build -- --watch"]), ("npx tsc --noEmit", ["npx tsc -p ."]),
         ("uv run pytest", ["uv run pytest -k x"]), ("docker ps", ["docker ps -a"]), ("curl -s localhost:8000/a", ["curl localhost:8000/b"]),
         ("pytest && ruff check .", ["pytest -q | tail -3", "ruff check src"]), ("git commit -m 'a b'", ["git commit -m c --no-edit"]),
-        ("for f in *.py; do wc $f; done", ["for f in *.py; do wc $f; done"]),
+        ("for f in *.py; do wc $f; done", ["for f in *.py; do wc $f; done"]), ("CI=1 npm test", ["npm test", "NODE_ENV=test npm test -- -w"]),
+        ("node --test", ["node --test --watch"]), ("uv pip install -e .", ["uv pip install x"]), ("go mod tidy", ["go mod tidy -v"]),
     ],
 )  # fmt: skip
 async def test_after_always_none_of_its_kind_asks_again(project, command, others):

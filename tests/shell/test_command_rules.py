@@ -195,7 +195,7 @@ def test_a_pattern_with_wildcards_says_so():
     [
         ("python:*", "shell(python -m pytest:*)"), ("python3 -m:*", "shell(python3 -m pytest:*)"), ("bash:*", "shell(bash scripts/x:*)"),
         ("node:*", "shell(node calc.py:*)"), ("curl:*", "shell(curl example.com:*)"), ("npx:*", "shell(npx tsc:*)"), ("uv run:*", "shell(uv run pytest:*)"),
-        ("wget example.com:*", "without `:*`"), ("sudo:*", "without `:*`"), ("env:*", "without `:*`"), ("xargs:*", "without `:*`"), ("python3", "shell(python3 calc.py)"), ("bash -s", "shell(bash calc.py)"),
+        ("wget example.com:*", "without `:*`"), ("sudo:*", "without `:*`"), ("env:*", "without `:*`"), ("xargs:*", "without `:*`"), ("sqlite3:*", "without `:*`"), ("m4:*", "without `:*`"), ("python3", "shell(python3 calc.py)"), ("bash -s", "shell(bash calc.py)"),
     ],
 )  # fmt: skip
 def test_a_rule_that_can_match_nothing_is_refused_with_the_form_that_would(text, form):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from treadle.errors import InvalidArguments
-from treadle.shell.judging import analyse, hosts_of, known
+from treadle.shell.judging import analyse, hosts_of, known, plain_words
 from treadle.shell.programs import PROGRAMS, program_name
 from treadle.shell.reading import Invocation
 from treadle.tools.needs import GIT, UNCONFINED, Need, parse_need
@@ -11,6 +11,11 @@ from treadle.tools.needs import GIT, UNCONFINED, Need, parse_need
 __all__ = ["border_of", "lifted_by_rules"]
 
 _EVERY_HOST = Need("network", "*")
+_WRITING_GIT = frozenset(
+    (one,)
+    for one in "worktree submodule bisect notes gc am update-index update-ref sparse-checkout subtree replace repack prune".split()
+)
+"""Subcommands that write the history and whose options no table knows."""
 
 
 def border_of(line: str) -> tuple[Need, ...]:
@@ -36,6 +41,8 @@ def lifted_by_rules(line: str) -> tuple[Need, ...]:
 def _needs(one: Invocation) -> Iterator[Need]:
     about = known(one)
     program = about.program or PROGRAMS.get(program_name(one.program))
+    if program is None and plain_words(one.words)[:1] == ("git",) and plain_words(one.words)[1:2] in _WRITING_GIT:
+        yield GIT
     for kind in program.needs if program is not None and about.does != "reads" else ():
         match kind:
             case "git":

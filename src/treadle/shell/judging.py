@@ -260,7 +260,9 @@ def _lists(words: Sequence[str], sub: str) -> bool:
     operands = [word for word in words if not word.startswith("-")]
     if sub == "reflog":
         return operands[:1] not in (["expire"], ["delete"], ["drop"], ["write"])
-    return not names.isdisjoint(_LISTS[sub]) or (sub != "config" and not operands)
+    if sub == "config":  # `git config user.email` shows one value
+        return not names.isdisjoint(_LISTS[sub]) or (len(operands) == 1 and "." in operands[0])
+    return not names.isdisjoint(_LISTS[sub]) or not operands
 
 
 def _parsed(one: Invocation, name: str, program: Program, first: int) -> Known:
@@ -408,13 +410,15 @@ def _why_it_starts(one: Invocation) -> str:
     return ""
 
 
-_WITH_ACTS = frozenset(("node", "nodejs", "deno", "bun"))
-"""Interpreters whose `-v` says their version, and which name an act before the file: `deno run x.ts`."""
+_WITH_ACTS = frozenset(("node", "nodejs", "deno", "bun", "ruby", "php", "perl"))
+"""Interpreters whose `-v` says their version, or which name an act before the file: `deno run x.ts`."""
 
 
 def runs_text(one: Invocation) -> bool:
     """Whether an interpreter runs code of its words or its input, and not that of a file or a module."""
     name = program_name(one.program)
+    if name in ("node", "nodejs") and "--test" in one.arguments:
+        return not CODE_OPTIONS.isdisjoint(one.arguments)
     for word in one.arguments:
         if word in ("-m", "--version", "-V", "-h", "--help") or (word in ("run", "-v") and name in _WITH_ACTS):
             return False

@@ -483,6 +483,8 @@ PROGRAMS = MappingProxyType(
         **{f"npm {name}": _NETWORK for name in "install i ci add update outdated publish audit view login".split()},
         **{f"{manager} {name}": _NETWORK for manager in ("yarn", "pnpm", "bun") for name in "install add up update upgrade publish dlx".split()},
         **{f"uv {name}": _NETWORK for name in "sync add remove lock pip tool publish build venv python".split()},
+        **{f"uv pip {name}": _CODE for name in "list show freeze check tree".split()},
+        **{f"{name} {act}": _CODE for name in ("terraform", "tofu") for act in ("fmt", "version", "validate")},
         **{f"poetry {name}": _NETWORK for name in "install add update lock publish".split()},
         **{f"cargo {name}": _NETWORK for name in "install add update publish fetch search".split()},
         **{f"go {name}": _NETWORK for name in "get install mod".split()},
@@ -505,6 +507,8 @@ RUNNERS = MappingProxyType(
         **{f"{name} run": () for name in "uv poetry pipenv pdm hatch rye".split()},
         **{f"{name} exec": () for name in "bundle pnpm npm".split()},
         **{f"{name} run": () for name in "npm pnpm yarn bun deno just task".split()},
+        **{f"uv {name}": () for name in "pip tool python".split()},
+        "go mod": (),
         **{f"docker {name}": () for name in "compose container image network volume system builder context plugin config".split()},
     }
 )
@@ -519,7 +523,8 @@ CODE_OPTIONS = frozenset("-c -e -E -p -r -pe -ne --eval --print --command --call
 TARGETS = frozenset("make gmake just task ninja rake invoke inv".split())
 """Programs that carry out each of their operands: a rule names them all."""
 WRAPPERS = frozenset(
-    """
+    program_name(one)
+    for one in """
     sudo su doas pkexec env timeout gtimeout nice ionice nohup setsid stdbuf time xargs parallel exec eval command builtin busybox watch entr flock chroot chrt
     taskset strace ltrace script ssh sem unshare nsenter runuser trap . source coproc caffeinate systemd-run unbuffer chronic at batch screen tmux
     tar bsdtar gtar zip cpio pax 7z 7za rsync rename man less more vi vim nvim emacs ed ex gdb lldb run-parts logrotate hyperfine perf let fc m4 dc

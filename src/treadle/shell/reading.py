@@ -191,6 +191,12 @@ _CHANGING = frozenset(
     """.split()
 )
 """Builtins that change how the shell reads or carries out what follows, or which variables it has."""
+_HARMLESS = re.compile(
+    r"(?:CI|DEBUG|VERBOSE|NODE_ENV|RAILS_ENV|RACK_ENV|APP_ENV|FLASK_ENV|LOG_LEVEL|RUST_LOG|RUST_BACKTRACE|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE"
+    r"|FORCE_COLOR|NO_COLOR|CLICOLOR|COLUMNS|TERM|GOOS|GOARCH|CGO_ENABLED|TESTING|COVERAGE)=[\w.+-]*",
+    re.ASCII,
+)
+"""Settings of a variable that change neither what a program runs nor which files it reads."""
 _REDIRECTIONS = ("&>>", "&>", "<<<", "<<", "<>", "<&", ">>", ">&", ">|", "<", ">")
 _ASSIGNED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 
@@ -426,7 +432,7 @@ class _Reader:
         self._words, self._starts, self._patterns, self._expanded = [], [], set(), set()
         skipped = 0
         while skipped < len(words) and self._comes_before(words[skipped], starts[skipped]):
-            if words[skipped] != "!":
+            if words[skipped] != "!" and not _HARMLESS.fullmatch(words[skipped]):
                 self._doubt(_about(words[skipped]), words[skipped])
             skipped += 1
         rest = words[skipped:]

@@ -412,7 +412,7 @@ def _of_code(one: Invocation, first: int) -> tuple[str, ...] | None:
     if named == "-m" and program_name(one.program) in MODULE_RUNNERS and at + 1 < len(words):
         return (*words[:first], "-m", words[at + 1])
     if named.startswith("-"):
-        return None
+        return (*words[:first], named) if named == "--test" and words[0] in ("node", "nodejs") else None
     inner = program_name(named)
     if first > 1 or words[0] in RUNNERS:  # `uv run python -m pytest`
         started = Invocation(words=words[at:], text=one.text)
