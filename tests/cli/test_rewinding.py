@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.cli.conftest import Treadle
 
-from treadle.cli.snapshots import Snapshots
+from treadle.cli.snapshots import Change, Entry, Snapshots, put_back
 
 RUN = ("run", "--tools", "read,edit,write,shell", "--mode", "bypass")
 
@@ -217,3 +217,26 @@ def test_a_content_that_changes_twice_in_one_tick_of_the_clock_is_noticed(tmp_pa
     snapshots.end("session", "run")
 
     assert [one.shown for one in snapshots.of_session("session").changes] == ["file"]
+
+
+def test_a_folder_that_is_swapped_for_a_link_while_files_are_put_back_leads_to_nothing_outside(tmp_path: Path) -> None:
+    folder, out = tmp_path / "w", tmp_path / "out"
+    for place in (folder / "d", folder / "closed/d", out / "d"):
+        place.mkdir(parents=True)
+    out.chmod(0o555)
+
+    def content(digest: bytes) -> bytes:
+        if not (folder / "d").is_symlink():  # another program does it now: the folder has been looked at already
+            for name in ("d", "closed"):
+                (folder / name).rename(folder / f"{name}2")
+                (folder / name).symlink_to(out)
+        return digest
+
+    file, gone = (Entry(mode=0o100644, stamp=(0, 0, 0, 0), content=one) for one in (b"old", b"new"))
+    paths = (b"d/a", b"d/b", b"closed/a", b"closed/d/a")
+    changes = [Change(path=path, old=file, new=gone if path == b"d/a" else None) for path in paths]
+    faults = put_back(os.fsencode(folder), changes, content)
+
+    assert sorted(str(one.relative_to(out)) for one in out.rglob("*")) == ["d"]
+    assert stat.S_IMODE(out.stat().st_mode) == 0o555
+    assert len(faults) >= 2

@@ -456,6 +456,8 @@ def put_back(folder: bytes, changes: Sequence[Change], content: Callable[[bytes]
 
 
 class _Work:
+    """Changes things in a folder by the open folders that they are in: a program that still runs may put a link on the way, which leads outside."""
+
     def __init__(self, folder: bytes, content: Callable[[bytes], bytes]) -> None:
         self._folder = folder
         self._content = content
@@ -464,61 +466,73 @@ class _Work:
         ] = {}  # of folders, set at the end: one may have to be opened for writing until then
         self.faults: list[str] = []
 
-    def attempt(self, change: Change, act: Callable[[bytes, Entry | None], None]) -> None:
-        place = os.path.join(self._folder, change.path)  # noqa: PTH118 - names are bytes here
+    def attempt(self, change: Change, act: Callable[[int, Change], None]) -> None:
+        above = os.path.dirname(change.path)  # noqa: PTH120 - names are bytes here
         try:
-            self._open_parent(place)
-            act(place, change.old)
+            with self._opened(above) as parent:
+                self._open_for_writing(parent, above)
+                act(parent, change)
         except OSError as exc:
             self.faults.append(f"{change.shown}: {exc.strerror or exc}")
         except LookupError:
             self.faults.append(f"{change.shown}: its content from before was not stored")
 
-    def _open_parent(self, place: bytes) -> None:
-        """Let files of a folder be changed that a person has closed for writing; `finish` closes it again."""
-        parent = os.path.dirname(place)  # noqa: PTH120 - as above
-        mode = os.lstat(parent).st_mode
-        if not mode & stat.S_IWUSR:
-            self._modes.setdefault(parent, mode)
-            os.chmod(parent, stat.S_IMODE(mode) | stat.S_IRWXU)  # noqa: PTH101 - as above
-
-    def remove(self, place: bytes, _: Entry | None) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            if stat.S_ISDIR(os.lstat(place).st_mode):
-                self._modes.pop(place, None)
-                self._remove_folder(place)
-            else:
-                os.unlink(place)  # noqa: PTH108 - as above
-
-    def _remove_folder(self, place: bytes) -> None:
+    @contextlib.contextmanager
+    def _opened(self, path: bytes) -> Iterator[int]:
+        """Open a folder, through no link."""
+        at = os.open(self._folder, _FOLDER)
         try:
-            os.rmdir(place)  # noqa: PTH106 - as above
-        except OSError as exc:
-            if exc.errno != errno.ENOTEMPTY:  # else it holds what is not put back
-                raise
+            for part in filter(None, path.split(b"/")):
+                deeper = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
+                os.close(at)
+                at = deeper
+            yield at
+        finally:
+            os.close(at)
 
-    def make(self, place: bytes, old: Entry | None) -> None:
+    def _open_for_writing(self, parent: int, path: bytes) -> None:
+        """Let files of a folder be changed that a person has closed for writing; `finish` closes it again."""
+        mode = os.fstat(parent).st_mode
+        if not mode & stat.S_IWUSR:
+            self._modes.setdefault(path, mode)
+            _set_mode(parent, mode | stat.S_IRWXU)
+
+    def remove(self, parent: int, change: Change) -> None:
+        name = os.path.basename(change.path)  # noqa: PTH119 - as above
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+                os.unlink(name, dir_fd=parent)
+                return
+            self._modes.pop(change.path, None)
+            try:
+                os.rmdir(name, dir_fd=parent)
+            except OSError as exc:
+                if exc.errno != errno.ENOTEMPTY:  # else it holds what is not put back
+                    raise
+
+    def make(self, parent: int, change: Change) -> None:
+        old, name = change.old, os.path.basename(change.path)  # noqa: PTH119 - as above
         assert old is not None
         if stat.S_ISDIR(old.mode):
             with contextlib.suppress(FileExistsError):
-                os.mkdir(place, 0o700)  # noqa: PTH102 - as above
-            self._modes[place] = old.mode
+                os.mkdir(name, 0o700, dir_fd=parent)
+            self._modes[change.path] = old.mode
             return
+        part = f".treadle-{secrets.token_hex(8)}".encode()
         if stat.S_ISLNK(old.mode):
             assert old.content is not None
-            part = self._part(place)
-            os.symlink(old.content, part)  # noqa: PTH211 - as above
+            os.symlink(old.content, part, dir_fd=parent)
         elif stat.S_ISREG(old.mode) and old.content is not None:
-            content, part = self._read(old.content), self._part(place)
-            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:  # noqa: PTH123 - a descriptor
+            content, flags = self._read(old.content), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            with open(os.open(part, flags, 0o600, dir_fd=parent), "wb") as file:  # noqa: PTH123 - a descriptor
                 file.write(content)
-            os.chmod(part, stat.S_IMODE(old.mode))  # noqa: PTH101 - as above
+                os.fchmod(file.fileno(), stat.S_IMODE(old.mode))
         else:
             raise LookupError
         try:
-            os.replace(part, place)  # noqa: PTH105 - as above
+            os.replace(part, name, src_dir_fd=parent, dst_dir_fd=parent)
         except OSError:
-            os.unlink(part)  # noqa: PTH108 - as above
+            os.unlink(part, dir_fd=parent)
             raise
 
     def _read(self, digest: bytes) -> bytes:
@@ -527,12 +541,19 @@ class _Work:
         except OSError as exc:
             raise LookupError from exc
 
-    def _part(self, place: bytes) -> bytes:
-        return os.path.join(os.path.dirname(place), f".treadle-{secrets.token_hex(8)}".encode())  # noqa: PTH118, PTH120 - as above
-
     def finish(self) -> None:
-        for place, mode in sorted(self._modes.items(), reverse=True):
+        for path, mode in sorted(self._modes.items(), reverse=True):
             try:
-                os.chmod(place, stat.S_IMODE(mode))  # noqa: PTH101 - as above
+                with self._opened(path) as folder:
+                    _set_mode(folder, mode)
             except OSError as exc:
-                self.faults.append(f"{os.fsdecode(place)}: {exc.strerror or exc}")
+                self.faults.append(f"{os.fsdecode(path)}: {exc.strerror or exc}")
+
+
+_FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+"""How a folder is opened, also one that its user may not list."""
+
+
+def _set_mode(folder: int, mode: int) -> None:
+    """Set the mode of an open folder, which `fchmod` cannot do where it was opened by `O_PATH`."""
+    os.chmod(f"/proc/self/fd/{folder}" if hasattr(os, "O_PATH") else folder, stat.S_IMODE(mode))  # noqa: PTH101 - as above
