@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import marshal
 import os
 import shutil
 import socket
@@ -20,7 +21,7 @@ from treadle.sandboxes import launcher
 from treadle.sandboxes.closing import ClosedNames
 from treadle.sandboxes.confinement import Confinement
 from treadle.sandboxes.processes import run_process
-from treadle.sandboxes.runners import FAILED, MARKS, Bubblewrap, Landlock, find_sandbox, started
+from treadle.sandboxes.runners import FAILED, Bubblewrap, Landlock, find_sandbox, started
 from treadle.tools import Command, ProcessResult
 from treadle.tools.protected import SEALED
 
@@ -759,19 +760,24 @@ def test_it_holds_for_another_user_too(kind: Kind, tmp_path: Path):
     assert "all" not in forks[1]
 
 
-@pytest.mark.parametrize("plan", [{}, {"by": "the launcher"}])
-def test_a_program_does_not_start_without_its_limits_or_its_control_group(tmp_path: Path, plan: dict[str, object]):
+@pytest.mark.parametrize("has_plan", [False, True])
+def test_a_program_does_not_start_without_its_limits_or_its_control_group(tmp_path: Path, has_plan: bool):
     program = ("sh", "-c", "ulimit -t; ulimit -Ht; ulimit -c; touch ran")
-    limited = started(plan, program, {"CPU": 7, "FSIZE": 4096}, [])
-    done = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
-    assert done.stdout.split() == ["7", "8", "0"]
-    (tmp_path / "ran").unlink()
 
-    lost = started(plan, program, {"CPU": 7}, [str(tmp_path / "no-group")])
-    done = subprocess.run(lost, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    def run(limits: dict[str, int], groups: list[str]) -> "subprocess.CompletedProcess[str]":
+        with (tmp_path.parent / "plan").open("wb+") as file:
+            file.write(marshal.dumps({}))
+            file.seek(0)
+            given = {"pass_fds": [file.fileno()]} if has_plan else {}
+            line = started(file.fileno() if has_plan else None, program, limits, groups)
+            return subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120, **given)  # type: ignore[call-overload,no-any-return]  # one option, or none
+
+    assert run({"CPU": 7, "FSIZE": 4096}, []).stdout.split() == ["7", "8", "0"]
+    (tmp_path / "ran").unlink()
+    done = run({"CPU": 7}, [str(tmp_path / "no-group")])
 
     assert (done.returncode, done.stdout) == (FAILED, "")
-    assert done.stderr.startswith(MARKS)
+    assert done.stderr.startswith(launcher.MARK)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -65,7 +65,6 @@ from treadle.providers import Timeouts
 from treadle.resolve import local_servers
 from treadle.resolve.command_hooks import command_hooks
 from treadle.sandboxes import Bubblewrap, Confinement, Landlock, find_sandbox
-from treadle.sandboxes.runners import has_sandbox
 from treadle.toolsets import McpTools, Shared, artifact_tool
 
 __all__ = [
@@ -117,8 +116,7 @@ def sandbox_of(settings: Settings) -> Bubblewrap | Landlock | None:
     """Return the sandbox of commands; None where they run as the person: they are to, or none works here and none is demanded.
 
     Raises:
-        SandboxUnavailable: One is demanded, and none works here; or one works on this machine, but not for this folder, which a command
-            may have brought about.
+        SandboxUnavailable: One is demanded, and none works here.
     """
     return (
         None if settings.sandbox == "off" else _found(confinement_of(settings), is_demanded=settings.sandbox != "auto")
@@ -129,14 +127,10 @@ def sandbox_of(settings: Settings) -> Bubblewrap | Landlock | None:
 def _found(confinement: Confinement, *, is_demanded: bool) -> Bubblewrap | Landlock | None:
     try:
         return find_sandbox(confinement)
-    except SandboxUnavailable as error:
+    except SandboxUnavailable:
         if is_demanded:
             raise
-        if not has_sandbox():
-            return None
-        raise SandboxUnavailable(
-            f"The sandbox works on this machine, but not for this folder. {error} `--sandbox off` lets commands run as you."
-        ) from error
+        return None
 
 
 def _confines(settings: Settings, session: SessionView) -> bool:

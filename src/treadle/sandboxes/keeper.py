@@ -202,6 +202,8 @@ def _start(folder: str, plan: dict) -> tuple[int, int, int]:  # type: ignore[typ
         try:
             for stream in (0, 1, 2):
                 os.dup2(theirs if stream else given, stream)
+            for number in plan.get("handed", []):
+                os.dup2(os.open(os.path.join(folder, f"handed-{number}"), os.O_RDONLY), number)
             os.umask(0o022)
             os.chdir(plan["cwd"])
             os.execvp(plan["arguments"][0], plan["arguments"])  # noqa: S606 - the point of it

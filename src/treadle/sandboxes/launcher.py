@@ -1,8 +1,8 @@
 """The launcher: limits this process as its arguments say, then becomes the program. A program of its own, which imports nothing of Treadle.
 
-Started as `python -I -S launcher.py PLAN PROGRAM ARGUMENT...`, or as its compiled code, where PLAN is `marshal`, compressed, in hexadecimal
-(its modules take longer to import than all else takes that is done here). It exists because limits must be set between fork
-and exec, and a fork of a process with threads must not run Python for that (`preexec_fn`). What cannot be set ends it with status
+Started as `python -I -S launcher.py LIMITS PROGRAM ARGUMENT...`, or as its compiled code, where LIMITS is `marshal` in hexadecimal
+(other modules take longer to import than all else takes that is done here) and names the descriptor with the rest,
+which may be long. It exists because limits must be set between fork and exec, and a fork of a process with threads must not run Python for that (`preexec_fn`). What cannot be set ends it with status
 125 and one line, so that a program never runs with less than was asked for.
 """
 
@@ -13,14 +13,15 @@ import resource
 import stat
 import struct
 import sys
-import zlib
 
-__all__ = ["FAILED", "MARK", "landlock_abi", "limited", "main"]
+__all__ = ["FAILED", "MARK", "STARTED", "landlock_abi", "limited", "main"]
 
 FAILED = 125
 """The exit status of a launcher that could not set a limit."""
 MARK = "treadle-launcher: "
 """What its own line begins with."""
+STARTED = b"started"
+"""What it tells just before it becomes the program."""
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 38, 22, 2
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls of Landlock: the same on every architecture
@@ -40,8 +41,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def main() -> None:
     """Limit this process, and become the program."""
-    plan, program = marshal.loads(zlib.decompress(bytes.fromhex(sys.argv[1]))), sys.argv[2:]  # noqa: S302 - written by our own process
+    plan, program = marshal.loads(bytes.fromhex(sys.argv[1])), sys.argv[2:]  # noqa: S302 - written by our own process
     try:
+        if plan["plan"] is not None:
+            with open(plan["plan"], "rb") as file:  # noqa: PTH123 - a descriptor
+                plan |= marshal.loads(file.read())  # noqa: S302 - as above
         _join_groups(plan.get("groups", []))
         _limit(plan.get("limits", {}))
         if "landlock" in plan:
@@ -53,9 +57,11 @@ def main() -> None:
     except (OSError, ValueError) as error:  # a limit that cannot be set is the latter
         sys.stderr.write(f"{MARK}{error}\n")
         os._exit(FAILED)
-    os.write(2, os.fsencode(plan.get("mark", "")))
     for number in (_SIGPIPE, _SIGXFSZ):
         _libc.signal(number, None)
+    for number in plan.get("told", ()):
+        os.write(number, STARTED)
+        os.close(number)
     try:
         os.execvp(program[0], program)  # noqa: S606 - the point of it
     except OSError as error:
@@ -134,13 +140,22 @@ def _confine_files(plan: dict[str, list[str]]) -> None:
     os.close(ruleset)
 
 
+def _opened(path: str) -> int:
+    """Open a path of which no part is a link: another command may have put one there since the plan was made, which leads outside."""
+    at = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    for part in filter(None, path.split("/")):
+        above = at
+        try:
+            at = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+        finally:
+            os.close(above)
+    return at
+
+
 def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
-        place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:  # gone, or closed to us
-        return
-    if os.readlink(f"/proc/self/fd/{place}") != path:  # noqa: PTH115 - as above; a link came on the way since it was looked at
-        os.close(place)
+        place = _opened(path)
+    except OSError:  # gone, closed to us, or a link by now
         return
     mode = os.fstat(place).st_mode
     if not stat.S_ISDIR(mode):

@@ -475,6 +475,8 @@ async def _ended(watch: _Watch, over: "Callable[[], Coroutine[Any, Any, None]] |
     other = asyncio.ensure_future(over())
     try:
         await asyncio.wait({watch.exited, other}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if other.done() and not watch.exited.done():
+            other.result()  # what watches has failed: that is no limit
         return watch.exited.done()
     finally:
         other.cancel()

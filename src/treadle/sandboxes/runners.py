@@ -5,7 +5,6 @@ import marshal
 import os
 import re
 import resource
-import secrets
 import shlex
 import shutil
 import signal
@@ -15,8 +14,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -24,6 +22,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from treadle.concurrency import Threads
 from treadle.errors import SandboxUnavailable, check_kind
 from treadle.fields import checked
 from treadle.sandboxes import groups, launcher
@@ -39,18 +38,14 @@ from treadle.tools.needs import GIT
 
 __all__ = [
     "FAILED",
-    "FILTER",
-    "MARKS",
     "Bubblewrap",
     "Landlock",
     "Room",
     "call_filter",
     "closed_for_age",
     "find_sandbox",
-    "has_sandbox",
     "refusals",
     "started",
-    "with_filter",
 ]
 
 
@@ -446,6 +441,7 @@ def _path(line: str, word: str, cwd: str) -> str:
 # (`keeper.DiskUse` does).
 
 _LOOK_SECONDS = 0.1
+_threads = Threads()
 
 
 class Room:
@@ -466,7 +462,7 @@ class Room:
             try:
                 if (taken := self._use.taken()) > 0:
                     # Adding up takes as long as the folders are large: the event loop is not to wait for it.
-                    self.is_used_up = await asyncio.to_thread(self._use.is_used_up, taken)
+                    self.is_used_up = await _threads.submit(partial(self._use.is_used_up, taken))
             except OSError:  # a folder is gone: nobody can count in it any more, as in the keeper
                 self.is_used_up = True
 
@@ -476,11 +472,6 @@ class Room:
 
 FAILED = launcher.FAILED
 """The exit status of a start that could not set a limit."""
-MARKS = (launcher.MARK, "prlimit: ")
-"""What the line begins with that says why."""
-
-FILTER = 9
-"""The descriptor from which a program of `with_filter` reads its filter: one digit, as every shell takes it."""
 
 _LAUNCHER = str(Path(launcher.__file__).resolve())
 _SYSTEM_PYTHON = "/usr/bin/python3"
@@ -492,56 +483,49 @@ _JOIN = (
 )
 """Joins the control groups that it is given, and becomes the program behind `--`. A single thread that moves itself (`0` to `tasks`, which
 version 1 has) needs no lock over all processes, for which the kernel waits up to 20 ms."""
-_HAND_OVER = (
-    f'exec {FILTER}<<E\nx\nE\nread -r x <&{FILTER} && printf "$1" >> /proc/self/fd/{FILTER} '
-    f"|| {{ echo '{launcher.MARK}the filter of system calls cannot be handed over' >&2; exit {FAILED}; }}; shift; exec \"$@\""
-)
-"""Writes its first argument into a pipe, which takes no file and no process, and becomes the program behind it. The pipe is that of a
-here-document, which the shell has made; the document itself is read away."""
-_BEGIN = (
-    f"fail() {{ echo '{launcher.MARK}a folder was replaced while the command was being started. Try again.' >&2; exit {FAILED}; }}; "
-    'mark=$1 left=$2; shift 2; list=\'\n\'; while [ "$1" != -- ]; do list="$list$1\n"; shift; done; shift; '
-    'while read -r _ _ _ root at options _; do case "$list" in '
-    '*"\n${options%%,*} $root $at\n"*) left=$((left - 1));; *"\n? ${options%%,*} $root $at\n"*) ;; '
-    '*) case "$at/" in /proc/*|/dev/*) ;; *) case $options in rw*) fail;; esac;; esac;; esac; done < /proc/self/mountinfo; '
-    '[ $left = 0 ] || fail; printf %s "$mark" >&2; exec "$@"'
-)
-"""Compares what is mounted inside with what was to be: the folders are named, and another program may replace one by a link before it is mounted.
-Each mount of the list is there once, and nothing else can be written; a `?` marks one that was there before. Then it writes its first
-argument, by which is known that the command has been started."""
 _RUN_CODE = "import marshal, sys; exec(marshal.loads(bytes.fromhex(sys.argv.pop(1))))"
 """Runs the launcher as the code that we have compiled already."""
 
 
-def started(
-    plan: Mapping[str, object], program: Sequence[str], limits: Mapping[str, int], groups: Sequence[str]
-) -> list[str]:
+def started(plan: int | None, program: Sequence[str], limits: Mapping[str, int], groups: Sequence[str]) -> list[str]:
     """Return the arguments that start a program with its limits, in its control groups.
 
     Args:
-        plan: What else the launcher has to do, such as Landlock.
+        plan: The descriptor from which the launcher reads what else it has to do, such as Landlock; None for nothing else.
         limits: By the names of `resource`, without `RLIMIT_`.
         groups: Folders of control groups.
     """
     setter = shutil.which("prlimit", path=os.defpath)
-    if plan or setter is None or not os.access(_SHELL, os.X_OK):
-        # Compressed: a plan names each file of a folder in which something is closed, and the system bounds an argument.
-        whole = zlib.compress(marshal.dumps({**plan, "limits": dict(limits), "groups": list(groups)}, 2)).hex()
-        if not os.access(sys.executable, os.X_OK):
-            return [_SYSTEM_PYTHON, "-I", "-S", _LAUNCHER, whole, *program]
-        return [sys.executable, "-I", "-S", "-c", _RUN_CODE, _launcher_code(), whole, *program]
-    set_limits = [setter, "--core=0:0", *(_option(name, value) for name, value in limits.items()), "--", *program]
-    return [_SHELL, "-c", _JOIN, "sh", *groups, "--", *set_limits] if groups else set_limits
+    if plan is None and setter is not None and os.access(_SHELL, os.X_OK):
+        set_limits = [setter, "--core=0:0", *(_option(name, value) for name, value in limits.items()), "--", *program]
+        return [_SHELL, "-c", _JOIN, "sh", *groups, "--", *set_limits] if groups else set_limits
+    words = marshal.dumps({"limits": dict(limits), "groups": list(groups), "plan": plan}, 2).hex()
+    if not os.access(sys.executable, os.X_OK):
+        return [_SYSTEM_PYTHON, "-I", "-S", _LAUNCHER, words, *program]
+    return [sys.executable, "-I", "-S", "-c", _RUN_CODE, _launcher_code(), words, *program]
 
 
-def with_filter(program: Sequence[str], code: bytes) -> tuple[str, ...]:
-    """Return the arguments that start a program with a filter of system calls to read from the descriptor `FILTER`."""
-    return (_SHELL, "-c", _HAND_OVER, "sh", _escaped(code), *program)
+@contextmanager
+def _descriptors() -> Iterator[tuple[list[int], int]]:
+    """Make what a start reads from, files without a name, and the pipe in which it tells that the command was started; return both ends."""
+    opened: list[int] = []
+    try:
+        opened += (os.memfd_create("treadle") for _ in _DETACHED)
+        told, tell = os.pipe()
+        opened += [tell, told]
+        os.set_blocking(told, False)
+        yield opened[:-1], told
+    finally:
+        for one in opened:
+            os.close(one)
 
 
-@cache
-def _escaped(code: bytes) -> str:
-    return "".join(f"\\{one:03o}" for one in code)
+def _has_started(told: int) -> bool:
+    try:
+        said = os.read(told, 4096)
+    except BlockingIOError:
+        return False
+    return b"exit-code" in said or launcher.STARTED in said
 
 
 @cache
@@ -564,6 +548,21 @@ _NAMESPACES = shlex.split(
     "--die-with-parent --new-session --unshare-user --unshare-pid --unshare-ipc --unshare-cgroup-try --cap-drop ALL"
 )
 """Not those of names of the machine, and no word against more of them: the filter of system calls closes both, in less time."""
+_DETACHED = (100, 101)
+"""The descriptors that a process in the background reads from when it starts: its keeper has none with such numbers."""
+_CHECK = f"""
+while read -r _ _ device root point flags _; do
+  case $1 in "$device $root ${{flags%%,*}} $point" | "${{flags%%,*}} $point") shift;; esac
+done < /proc/self/mountinfo
+[ "$1" = -- ] || {{
+  echo "{launcher.MARK}the command was not run, since another one moved a folder while it was started. Not mounted: $1" >&2
+  exit {FAILED}
+}}
+shift
+exec "$@"
+"""
+"""Run inside, before the command: bwrap mounts by names, which another command may give to something else at that moment. So each thing must be
+mounted at its place, and be what lies there. The kernel lists mounts in the order in which they were made."""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
@@ -576,10 +575,17 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str]
     places: Places
     """What is open to it."""
-    mark: str
-    """What is written to the standard error before the command starts; empty where nobody reads it."""
-    plan: dict[str, object] = {}
-    """What the launcher has to do beside the limits."""
+    handed: dict[int, bytes] = {}
+    """What it reads when it starts, by descriptor. Arguments would be too long: a command makes as many files as it likes."""
+    plan: int | None = None
+    """The descriptor from which the launcher reads what it has to do beside the limits."""
+
+    def hand_over(self) -> None:
+        """Write what it reads into its descriptors."""
+        for number, content in self.handed.items():
+            with open(number, "wb", closefd=False) as file:
+                file.write(content)
+            os.lseek(number, 0, os.SEEK_SET)
 
 
 class _Confined:
@@ -624,9 +630,15 @@ class _Confined:
             return await self._run(command, proxy)
 
     async def _run(self, command: Command, proxy: Proxy | None) -> ProcessResult:
-        mark = f"\x1e{secrets.token_hex(8)}\x1e"
-        launch = self.launch(command, None if proxy is None else proxy.descriptor, mark=mark)
-        about, begun = self.confinement, _Begun(mark, command.on_output)
+        with _descriptors() as (numbers, told):
+            return await self._run_handed(command, proxy, numbers, told)
+
+    async def _run_handed(
+        self, command: Command, proxy: Proxy | None, numbers: Sequence[int], told: int
+    ) -> ProcessResult:
+        channel, about = () if proxy is None else (proxy.descriptor,), self.confinement
+        launch = self.launch(command, numbers, *channel)
+        launch.hand_over()
         before, misleading = launch.places.identities(), launch.places.misleading()
         room = None if about.disk_bytes is None else Room(DiskUse(launch.places.writable, about.disk_bytes))
         with ClosedNames(launch.places.writable, launch.places.closed) as closed, self._groups() as joined:
@@ -638,18 +650,17 @@ class _Confined:
                 env=launch.env,
                 timeout=command.timeout,
                 max_bytes=about.max_output_bytes,
-                on_output=begun,
+                on_output=command.on_output,
                 on_exit=partial(groups.end_all, joined.values()),
-                descriptors=() if proxy is None else (proxy.descriptor,),
+                descriptors=(*launch.handed, *numbers[2:], *channel),
             )
             counted = limits_reached([*joined.values()])
             closed.add([*(launch.places.misleading() - misleading)])
+        if result.exit_code > 0 and not result.timed_out and not _has_started(told):
+            raise OSError(result.stderr.removeprefix(launcher.MARK).strip())
         if room is not None and room.is_used_up:
             counted["disk"] = "disk_bytes"
             result = msgspec.structs.replace(result, timed_out=False)
-        if not begun.is_seen and not result.timed_out:
-            raise OSError(_reason(result.stderr) or f"It ended before the command started ({result.exit_code}).")
-        result = msgspec.structs.replace(result, stderr=result.stderr.replace(mark, "", 1))
         now = launch.places.identities()
         found = refusals(
             result,
@@ -674,7 +685,7 @@ class _Confined:
             raise OSError("A command in the background cannot reach single hosts. It needs: network *")
         if GIT in parse_needs(command.lifted):
             raise OSError("A command in the background cannot write the git history. Run it in the foreground.")
-        launch, about = self.launch(command), self.confinement
+        launch, about = self.launch(command, _DETACHED), self.confinement
         joined = groups.lasting_group(max_processes=about.max_processes, memory_bytes=about.memory_bytes)
         self._check_groups(joined)
         return Detached(
@@ -682,6 +693,7 @@ class _Confined:
             cwd=launch.cwd,
             env=launch.env,
             groups=tuple(joined.values()),
+            handed=launch.handed,
             disk_folders=launch.places.writable,
             closed_names=launch.places.closed,
             disk_bytes=None if about.disk_bytes is None else int(about.disk_bytes),
@@ -696,38 +708,36 @@ class _Confined:
             return []
         return [one for one in parse_needs(command.lifted) if one.kind == "network"]
 
-    def launch(self, command: Command, channel: int | None = None, *, mark: str = "") -> Launch:
+    def launch(self, command: Command, numbers: Sequence[int], channel: int | None = None) -> Launch:
         """Return what is started for a command.
 
         Args:
+            numbers: Two descriptors that it reads from when it starts, and one in which it tells that the command was started; without the last
+                it tells nobody.
             channel: The number of the open file of a proxy that it reaches its hosts by.
-            mark: What is written to the standard error before the command starts.
         """
         raise NotImplementedError
 
     def problem(self) -> str | None:
         """Say why this sandbox cannot run even an empty command here; None if it can. Takes some 50 ms."""
         try:
-            launch = self.launch(Command(arguments=(_SHELL, "-c", ":")))
-            with self._groups() as joined:
+            with _descriptors() as (numbers, _), self._groups() as joined:
+                launch = self.launch(Command(arguments=(_SHELL, "-c", ":")), numbers)
+                launch.hand_over()
                 done = subprocess.run(  # noqa: S603 - our own arguments
                     _arguments(launch, joined),
                     cwd=launch.cwd,
                     env=launch.env,
+                    pass_fds=(*launch.handed, *numbers[2:]),
                     capture_output=True,
                     text=True,
                     timeout=10,
                     check=False,
                 )
-            if done.returncode and done.stderr.startswith((*MARKS, "bwrap: ")):
-                return _reason(done.stderr)
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
-        return (
-            None
-            if done.returncode == 0
-            else f"an empty command ended with status {done.returncode}: {done.stderr[-200:]}"
-        )
+        said = done.stderr.removeprefix(launcher.MARK).strip()[-200:]
+        return None if done.returncode == 0 else f"an empty command ended with status {done.returncode}: {said}"
 
     @contextmanager
     def _groups(self) -> Iterator[dict[str, str]]:
@@ -771,40 +781,39 @@ class Bubblewrap(_Confined):
         self._program = program
 
     @checked
-    def launch(self, command: Command, channel: int | None = None, *, mark: str = "") -> Launch:
+    def launch(self, command: Command, numbers: Sequence[int], channel: int | None = None) -> Launch:
         """Return what is started for a command.
 
         Args:
+            numbers: Two descriptors that it reads from when it starts, and one in which it tells that the command was started; without the last
+                it tells nobody.
             channel: The number of the open file of a proxy that it reaches its hosts by.
-            mark: What is written to the standard error before the command starts.
         """
         about, places, has_network = self.confinement, self._places_now(command), self._has_network(command)
-        user = ("--uid", str(os.getuid() or 1000), "--gid", str(os.getgid() or 1000))
-        found = [self._program, *_NAMESPACES, *user, "--seccomp", str(FILTER)]
-        found += [] if has_network else ["--unshare-net"]
+        reads, calls, *told = numbers
+        options = [*_NAMESPACES, "--uid", str(os.getuid() or 1000), "--gid", str(os.getgid() or 1000)]
+        options += ["--seccomp", str(calls), *(word for one in told for word in ("--json-status-fd", str(one)))]
+        options += [] if has_network else ["--unshare-net"]
         # A name that begins with NUL belongs to the network: where that is the machine's, so are its sockets of such names.
         answering = None if has_network else _answering(places)
         mounts = _mounts(places, has_network=has_network, size=about.temporary_bytes)
         mounts |= {one: _closed_to_all(one) for one in answering or ()}
-        found += _options(mounts, places)
-        found += ["--chdir", _folder(command, places), "--clearenv"]
+        options += [*_options(mounts), "--chdir", _folder(command, places), "--clearenv"]
         for name, value in _environment(command, places, temporary=TEMPORARY[0]).items():
-            found += ["--setenv", name, value]
+            options += ["--setenv", name, value]
         own = sys.executable if places.hold(sys.executable) else _SYSTEM_PYTHON
         connector = () if channel is None else (own, "-I", "-S", "-c", CONNECTOR, str(channel))
-        expected = _expected(mounts)
-        counted = sum(not one.startswith("?") for one in expected)
-        begin = (_SHELL, "-c", _BEGIN, "sh", mark, str(counted), *expected, "--")
-        program = (*found, "--", *begin, *connector, *command.arguments)
+        checked_first = (_SHELL, "-c", _CHECK, "sh", *_expected(mounts), "--", *connector, *command.arguments)
         return Launch(
             limits=_limits(about),
-            program=with_filter(
-                program, call_filter("namespaces", has_network=has_network, has_unix=answering is not None)
-            ),
+            program=(self._program, "--args", str(reads), "--", *checked_first),
             cwd="/",
             env={"PATH": os.defpath},
             places=places,
-            mark=mark,
+            handed={
+                reads: os.fsencode("".join(f"{word}\0" for word in options)),
+                calls: call_filter("namespaces", has_network=has_network, has_unix=answering is not None),
+            },
         )
 
 
@@ -840,12 +849,13 @@ class Landlock(_Confined):
         self._temporary = ""
 
     @checked
-    def launch(self, command: Command, channel: int | None = None, *, mark: str = "") -> Launch:
+    def launch(self, command: Command, numbers: Sequence[int], channel: int | None = None) -> Launch:
         """Return what is started for a command.
 
         Args:
+            numbers: Two descriptors that it reads from when it starts, and one in which it tells that the command was started; without the last
+                it tells nobody.
             channel: The number of the open file of a proxy. Not used: no single host is lifted here.
-            mark: What is written to the standard error before the command starts.
         """
         about, has_network = self.confinement, self._has_network(command)
         if self._hosts(command):
@@ -858,8 +868,9 @@ class Landlock(_Confined):
         listed.remove("/")  # with it come the names of everything, processes too
         writable, fixed = [temporary], list[str]()
         for folder in places.writable:
-            shown, more = _split(folder, (*places.covered, *places.private))
-            taken, split = _split(folder, (*places.kept, *places.covered, *places.private))
+            shut = (*places.covered, *places.private)
+            shown, more = _split(folder, shut)
+            taken, split = _split(folder, (*places.kept, *shut))
             readable, listed, writable, fixed = readable + shown, listed + more, writable + taken, fixed + split
         for place in (*places.opened, *(["/etc/resolv.conf"] if has_network else [])):
             shown, more = _split(os.path.realpath(place), places.covered)
@@ -874,13 +885,13 @@ class Landlock(_Confined):
         }
         places = msgspec.structs.replace(places, writable=(*places.writable, temporary), fixed=tuple(fixed))
         return Launch(
-            plan={"landlock": landlock, "mark": mark},
+            plan=numbers[0],
+            handed={numbers[0]: marshal.dumps({"landlock": landlock, "told": [*numbers[2:]]}, 2)},
             limits=_limits(about),
             program=command.arguments,
             cwd=_folder(command, places),
             env=_environment(command, places, temporary=temporary),
             places=places,
-            mark=mark,
         )
 
     def _temporary_folder(self) -> str:
@@ -897,7 +908,9 @@ def _remove(folder: str, process: int) -> None:
 
 
 def find_sandbox(confinement: Confinement | None = None) -> Bubblewrap | Landlock:
-    """Return the best sandbox of this machine: bubblewrap, else Landlock. What it returns has run a program, which takes some 50 ms.
+    """Return the best sandbox of this machine: bubblewrap, else Landlock. Its kind has run a program, which takes some 50 ms.
+
+    What lies in the folders does not decide: a command makes that. Where one cannot be confined there, it is not run.
 
     Example:
         agent = Agent("openai:gpt-5-mini", tools=tools, sandbox=find_sandbox(Confinement(writable=(".",))))
@@ -910,10 +923,11 @@ def find_sandbox(confinement: Confinement | None = None) -> Bubblewrap | Landloc
         ConfigurationError: A folder of the confinement does not exist.
     """
     problems: list[str] = []
+    on_any_folder = msgspec.structs.replace(confinement or Confinement(), writable=(), readable=(), hidden=())
     for kind in (Bubblewrap, Landlock):
         try:
             sandbox = kind(confinement)
-            problem = sandbox.problem()
+            problem = kind(on_any_folder).problem()
         except SandboxUnavailable as error:
             problem = str(error)
         else:
@@ -921,15 +935,6 @@ def find_sandbox(confinement: Confinement | None = None) -> Bubblewrap | Landloc
                 return sandbox
         problems.append(f"{kind.name}: {problem}")
     raise SandboxUnavailable(f"A sandbox is required but unavailable. {' '.join(problems)}")
-
-
-def has_sandbox() -> bool:
-    """Whether a sandbox works on this machine, whatever is in the folder. It takes as long as `find_sandbox`."""
-    for kind in (Bubblewrap, Landlock):
-        with suppress(SandboxUnavailable):
-            if kind(Confinement(protected=())).problem() is None:
-                return True
-    return False
 
 
 def _mounts(places: Places, *, has_network: bool, size: int) -> dict[str, tuple[str, ...]]:
@@ -953,55 +958,61 @@ def _mounts(places: Places, *, has_network: bool, size: int) -> dict[str, tuple[
     return mounts
 
 
-def _options(mounts: Mapping[str, tuple[str, ...]], places: Places) -> list[str]:
+def _options(mounts: Mapping[str, tuple[str, ...]]) -> list[str]:
     """Return the options that make these mounts, the outer ones first."""
-    ordered = sorted(mounts, key=lambda one: (one != "/", one.count("/")))
-    found = [word for place in ordered for word in (*mounts[place], place)]
-    ours = (
-        "/run",
+    found = [word for place in _ordered(mounts) for word in (*mounts[place], place)]
+    closed = [
         "/proc",
         "/dev",
-        *(one for one in (*places.private, *places.covered) if mounts[one][-1] == "--tmpfs"),
-    )
-    return [*found, *(word for one in ours for word in ("--remount-ro", one))]
+        *(one for one, words in mounts.items() if words[-1] == "--tmpfs" and words[0] != "--size"),
+    ]
+    return [*found, *(word for one in closed for word in ("--remount-ro", one))]
 
 
-_ESCAPED = str.maketrans({" ": r"\040", "\t": r"\011", "\n": r"\012", "\\": r"\134"})
+def _ordered(mounts: Iterable[str]) -> list[str]:
+    return sorted(mounts, key=lambda one: (one != "/", one.count("/")))
 
 
 def _expected(mounts: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Return what the kernel will say of these mounts: whether one can be written, what of its file system it shows, and where.
-
-    What is mounted in a writable folder already comes with that, in whatever number; a `?` says so.
-    """
-    there = _mounted()
-    found = []
-    for at, (*_, option, source) in ((at, ("", *words)) for at, words in mounts.items()):
-        is_temporary = source == "--tmpfs"
-        if option == "--ro-bind-try" or lies_in(at, ("/proc", "/dev")):
+    """Return what must be mounted: where, whether it can be written, and of what lies at its own place its device and path there."""
+    known, found = _mounted(), list[str]()
+    for place in _ordered(mounts):
+        option, source = mounts[place][0], mounts[place][-1]
+        if place == "/" or option in _OWN_MOUNTS:
             continue
-        flag, root = ("rw" if "--size" in mounts[at] else "ro", "/") if is_temporary else _shown_of(source, there)
-        found.append(f"{'ro' if option == '--ro-bind' else flag} {root.translate(_ESCAPED)} {at.translate(_ESCAPED)}")
-    writable = [one for one, words in mounts.items() if words[0] == "--bind"]
-    inner = (one for one in there if one[0] not in mounts and lies_in(one[0], writable))
-    return [*found, *(f"? {flag} {root.translate(_ESCAPED)} {at.translate(_ESCAPED)}" for at, flag, root in inner)]
+        of, flag = _lying_at(place if source == place else os.devnull, known)
+        flag = flag if option in ("--bind", "--dev-bind") else "ro"
+        found.append(f"{of} {flag} {_escaped(place)}" if source == place else f"{flag} {_escaped(place)}")
+    return found
 
 
-def _mounted() -> list[tuple[str, str, str]]:
-    """Return where something is mounted, whether it can be written, and what of its file system is."""
-    rows = [line.split() for line in _read("/proc/self/mountinfo").splitlines()]
-    return [(_plain(at), options[:2], _plain(root)) for _, _, _, root, at, options, *_ in rows]
+_OWN_MOUNTS = ("--size", "--proc", "--dev", "--ro-bind-try")
+"""Of these mounts nothing depends on what lies below: the command's own, and a file that may be missing."""
 
 
-def _plain(text: str) -> str:
-    return re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), text)
+def _mounted() -> dict[str, list[tuple[str, str, str, str, str]]]:
+    """Return what is mounted where we are: number, device, path on it, place and `rw` or `ro` of each, by the number of what it is mounted on."""
+    found: dict[str, list[tuple[str, str, str, str, str]]] = {}
+    lines = [line.split(" ") for line in _read("/proc/self/mountinfo").splitlines()]
+    numbers = {line[0] for line in lines}
+    for number, parent, device, root, point, options, *_ in lines:
+        is_first = parent not in numbers or parent == number
+        found.setdefault("" if is_first else parent, []).append((number, device, root, point, options[:2]))
+    return found
 
 
-def _shown_of(path: str, there: Sequence[tuple[str, str, str]]) -> tuple[str, str]:
-    """Return whether a path can be written, and what it is called in its file system."""
-    at, flag, root = max((one for one in reversed(there) if lies_in(path, (one[0],))), key=lambda one: len(one[0]))
-    rest = path[len(at.rstrip("/")) :]
-    return flag, f"{root.rstrip('/')}{rest}" or "/"
+def _lying_at(place: str, known: Mapping[str, Sequence[tuple[str, str, str, str, str]]]) -> tuple[str, str]:
+    """Return the device on which a place lies with its path there, and whether it can be written: found as the kernel does, from mount to mount."""
+    escaped, at = _escaped(place), ("", "", "", "", "")
+    while below := [one for one in known.get(at[0], ()) if lies_in(escaped, (one[3],))]:
+        at = min(below, key=lambda one: len(one[3]))
+    _, device, root, point, flag = at
+    return f"{device} {root.rstrip('/')}{escaped.removeprefix(point.rstrip('/'))}", flag
+
+
+def _escaped(place: str) -> str:
+    """Return a path as the kernel lists it."""
+    return re.sub(r"[ \t\n\\]", lambda one: f"\\{ord(one[0]):03o}", place)
 
 
 def _emptied(place: str) -> tuple[str, ...]:
@@ -1113,23 +1124,3 @@ def _limits(about: Confinement) -> dict[str, int]:
 
 def _arguments(launch: Launch, joined: dict[str, str]) -> list[str]:
     return started(launch.plan, launch.program, launch.limits, list(joined.values()))
-
-
-def _reason(stderr: str) -> str:
-    """Return why a command was not started."""
-    return stderr.removeprefix(MARKS[0]).strip()
-
-
-class _Begun:
-    """Sees whether the command was started: what it writes itself comes behind the mark."""
-
-    def __init__(self, mark: str, on_output: Callable[[bytes], None] | None) -> None:
-        self._mark = mark.encode()
-        self._on_output = on_output
-        self.is_seen = False
-
-    def __call__(self, piece: bytes) -> None:
-        if not self.is_seen and self._mark in piece:
-            self.is_seen, piece = True, piece.replace(self._mark, b"", 1)
-        if self._on_output is not None and piece:
-            self._on_output(piece)

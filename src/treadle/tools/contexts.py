@@ -128,6 +128,8 @@ class Detached(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Its whole environment."""
     groups: tuple[str, ...] = ()
     """Folders of the control groups that it joins: whatever is in them has to be ended with it."""
+    handed: Mapping[int, bytes] = {}
+    """What it reads when it starts, from the descriptors of these numbers."""
     disk_folders: tuple[str, ...] = ()
     """Folders that it may write in, from `/`."""
     closed_names: tuple[str, ...] = ()

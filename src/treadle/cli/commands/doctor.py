@@ -26,7 +26,7 @@ from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.model_servers import find_models
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import for_terminal, one_line
-from treadle.cli.running import unmatched_in
+from treadle.cli.running import confinement_of, unmatched_in
 from treadle.cli.sessions import opened
 from treadle.errors import SandboxUnavailable
 from treadle.resolve import local_servers
@@ -71,6 +71,7 @@ def _checks(options: DoctorOptions) -> Iterator[Check]:
     yield _platform()
     yield _sqlite()
     is_chosen = False  # whether a model is, with all that it needs
+    confinement = None
     try:
         settings = settings_of(options)
     except TreadleError as exc:
@@ -80,6 +81,7 @@ def _checks(options: DoctorOptions) -> Iterator[Check]:
         for note in settings.notes:
             yield Check(name="config", level="warn", message=note)
         yield from _rules(settings)
+        confinement = confinement_of(settings)
         yield _attempted("journal", lambda: _journal(settings.journal))
         model = _attempted("model", lambda: _model(settings))
         yield model
@@ -87,7 +89,7 @@ def _checks(options: DoctorOptions) -> Iterator[Check]:
     keys = _keys(is_chosen=is_chosen)
     yield keys
     yield from _local_servers(is_needed=not is_chosen and keys.level != "ok")
-    yield _sandbox()
+    yield _sandbox(confinement)
     yield _attempted("self-check", _self_check)
 
 
@@ -228,8 +230,8 @@ _HOLDS = {
 """What each line of the probe says of a command."""
 
 
-def _sandbox() -> Check:
-    """Run a command in the best sandbox of this machine, and say what it gets."""
+def _sandbox(confinement: Confinement | None) -> Check:
+    """Run a command in the best sandbox of this machine, and say what it gets; and an empty one in the folder of `-C`."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place).resolve()
         (folder / ".git").mkdir()
@@ -237,6 +239,7 @@ def _sandbox() -> Check:
         (folder / "file").touch()
         try:
             found = find_sandbox(Confinement(writable=(str(folder),)))
+            problem = None if confinement is None else type(found)(confinement).problem()
             with socket.create_server(("127.0.0.1", 0)) as listener:
                 outside = Path.home() / f".treadle-doctor-{os.getpid()}"
                 script = _PROBE.format(outside=shlex.quote(str(outside)), port=listener.getsockname()[1])
@@ -253,6 +256,9 @@ def _sandbox() -> Check:
             f"{found.name} does not hold what it promises: that a command {', '.join(missing)}. {done.stderr[-200:]}"
         )
         return Check(name="sandbox", level="fail", message=message.strip())
+    if problem:
+        message = f"{found.name} works on this machine, but no command can be confined in this folder: {problem}"
+        return Check(name="sandbox", level="fail", message=message)
     seconds = time.monotonic() - begun
     text = f"{found.name}: a command {', '.join(_HOLDS.values())}; six checks took {1000 * seconds:.0f} ms"
     if isinstance(found, Landlock):

@@ -81,6 +81,7 @@ class _Plan(msgspec.Struct, kw_only=True):
     keep: bool = False
     max_bytes: int = _MAX_OUTPUT_BYTES
     groups: list[str] = []
+    handed: list[int] = []
     disk_folders: list[str] = []
     closed_names: list[str] = []
     disk_bytes: int | None = None
@@ -135,6 +136,7 @@ class Processes:
             command=command,
             keep=keep,
             groups=list(launch.groups),
+            handed=list(launch.handed),
             disk_folders=list(launch.disk_folders),
             closed_names=list(launch.closed_names),
             disk_bytes=launch.disk_bytes,
@@ -142,6 +144,8 @@ class Processes:
         os.mkfifo(place / "input", 0o600)
         _private(place / "output", b"")
         _private(place / "plan.json", msgspec.json.encode(plan))
+        for number, content in launch.handed.items():
+            _private(place / f"handed-{number}", content)
         try:
             done = subprocess.run(  # noqa: S603 - our own program
                 lineage.starting([sys.executable, "-I", "-S", _KEEPER, str(place)], env, None),
