@@ -197,7 +197,8 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
             OSError: A folder that is lifted leads elsewhere or is private, or there is too much to look at.
         """
         opened = about.opened_places()
-        private = tuple(one for one in private_places(os.environ) if not lies_in(one, opened))
+        private = _still_there(("HOME", os.environ.get("HOME", "")), private_places(os.environ))
+        private = tuple(one for one in private if not lies_in(one, opened))
         own = about.writable_folders()
         writable = (*own, *(_made(lifted_folder(one.value, private)) for one in lifted if one.kind == "write"))
         if shut := next(filter(is_shut, writable), None):
@@ -205,7 +206,8 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
         found = _looked_for(about, writable) if about.protected else _Found()
         found = found if keeps_deeper else msgspec.structs.replace(found, deeper=[])
         kept, closed = _protected(about, writable, found) if about.protected else ((), ())
-        covered = (*_covered(about.hidden, tuple(dict.fromkeys((*own, *([cwd] if cwd else []))))), *found.shut)
+        searched = tuple(dict.fromkeys((*own, *([cwd] if cwd else []))))
+        covered = _still_there((*about.hidden, "in", *searched), (*_covered(about.hidden, searched), *found.shut))
         for name, is_of_the_home in _other_names(writable, kept).items() if about.protected else ():
             kept, covered = (kept, (*covered, name)) if is_of_the_home else ((*kept, name), covered)
         trees = _trees_of(own, cwd) if GIT in lifted else {}
@@ -283,6 +285,29 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
             return False
         is_new = os.path.dirname(real) in self.fixed and not os.path.lexists(real)  # noqa: PTH120 - as above
         return not is_new and lies_in(real, (*self.writable, *TEMPORARY, "/dev"))
+
+
+_seen: dict[tuple[str, ...], dict[str, None]] = {}
+
+
+def _still_there(looked_for: tuple[str, ...], found: Iterable[str]) -> tuple[str, ...]:
+    """Return what was found, now or by an earlier look of this process, but for what has gone.
+
+    A command may shut and open a folder all the time, so that one look finds nothing in it, and what it has started reads it.
+    """
+    known = _seen.setdefault(looked_for, {})
+    known |= dict.fromkeys(found)
+    return tuple(one for one in known if _is_there(one))
+
+
+def _is_there(path: str) -> bool:
+    """Whether a path leads to something that is no link, or may do so: its folder is shut."""
+    try:
+        return not stat.S_ISLNK(os.lstat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
 
 
 def lies_in(path: str, folders: Iterable[str]) -> bool:

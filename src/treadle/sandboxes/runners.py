@@ -462,9 +462,16 @@ class Room:
             try:
                 if (taken := self._use.taken()) > 0:
                     # Adding up takes as long as the folders are large: the event loop is not to wait for it.
-                    self.is_used_up = await _threads.submit(partial(self._use.is_used_up, taken))
+                    self.is_used_up = await self._counted(taken)
             except OSError:  # a folder is gone: nobody can count in it any more, as in the keeper
                 self.is_used_up = True
+
+    async def _counted(self, taken: int) -> bool:
+        try:
+            counting = _threads.submit(partial(self._use.is_used_up, taken))
+        except RuntimeError:  # there is no room for a thread
+            return self._use.is_used_up(taken)
+        return bool(await counting)
 
 
 # --- Starting: how limits are set before a confined program: by `prlimit`, which starts in a millisecond, else by our
@@ -903,8 +910,18 @@ class Landlock(_Confined):
 
 
 def _remove(folder: str, process: int) -> None:
-    if os.getpid() == process:  # a fork has the same, and ends before us
-        shutil.rmtree(folder, ignore_errors=True)
+    if os.getpid() != process:  # a fork has the same, and ends before us
+        return
+    left = [folder]
+    for at in left:  # which grows meanwhile; a command may have shut them
+        with suppress(OSError):
+            opened = os.open(at, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            held = Path(f"/proc/self/fd/{opened}")
+            if str(held.readlink()) == at:
+                held.chmod(0o700)
+                left += [one.path for one in entries_of(at) if one.is_dir(follow_symlinks=False)]
+            os.close(opened)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def find_sandbox(confinement: Confinement | None = None) -> Bubblewrap | Landlock:
