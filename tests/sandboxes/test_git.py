@@ -309,6 +309,31 @@ def test_git_is_lifted_for_the_repository_in_which_a_line_starts_and_for_no_othe
     assert not (project / ".git/PWN").exists()
 
 
+@needs_bwrap
+@pytest.mark.row("D-PROTECTED")
+@pytest.mark.parametrize(
+    "line", ["cd a/inner && git add b", "git -C a -C inner add b", "git status; cd a/inner; git add b"]
+)
+async def test_a_line_that_calls_git_in_another_repository_does_not_have_the_history_lifted(project: Path, line: str):
+    class Boxed:
+        def decide(self, call: object, session: object) -> Decision:
+            return Decision(kind="sandbox", rule="boxed", lifted=("git",))
+
+    made(project / "a/inner")
+    git(project / "a/inner", "config", "filter.x.clean", f"touch {project}/.git/PWN; cat")
+    (project / "a/inner/.gitattributes").write_text("* filter=x\n")
+    (project / "a/inner/b").touch()
+    for number in range(400):  # more than are looked through
+        (project / f"n{number}").mkdir()
+    model = ScriptedModel([call("shell", command=one) for one in (line, "cd a/inner", "git add b")] + [text("Done.")])
+    sandbox = Bubblewrap(Confinement(writable=(str(project),)))
+    result = await Agent(model, tools=[shell_tool(project)], policy=Boxed(), sandbox=sandbox).run("go")
+
+    assert [one.status for one in result.tool_calls] == ["rejected", "ok", "ok"]
+    assert git(project / "a/inner", "-c", "filter.x.clean=cat", "diff", "--cached", "--name-only") == "b\n"
+    assert not (project / ".git/PWN").exists()
+
+
 def test_programs_are_off_however_the_configuration_names_them(project: Path):
     (project / ".git/config").write_text(
         '[filter.X]\n clean = a\n[Trailer "t"] command = b\n[merge "m"]\n driver = c\n'
@@ -474,7 +499,8 @@ def test_a_pointer_that_a_command_makes_lifts_nothing_elsewhere(project: Path, t
     other = made(tmp_path / "other")
     before = files(other / ".git")
     confined(project, f"mkdir sub; echo gitdir: {other}/.git > sub/.git")
-    confined(project, f"echo x > {other}/.git/HEAD; git add -A", "git", cwd=str(project / "sub"))
+    with pytest.raises(OSError, match="leads elsewhere"):
+        confined(project, f"echo x > {other}/.git/HEAD; git add -A", "git", cwd=str(project / "sub"))
 
     assert files(other / ".git") == before
 

@@ -501,11 +501,18 @@ def _links_below(git: str) -> Iterator[str]:
 
 
 def _trees_of(folders: Sequence[str], cwd: str | None) -> dict[str, str]:
-    """Return the repository in which a command may write history: that in which it starts, if that lies in the folder as a whole, else that of the folder."""
-    inner = repository_of(cwd) if cwd else None
-    if inner is None or not all(lies_in(one, folders) for one in _with_common(inner[1])):
-        inner = repository_of(folders[0]) if folders else None
-    return {} if inner is None else dict([inner])
+    """Return the repository in which a command may write history: that in which it starts.
+
+    Raises:
+        OSError: It is another one than that of the folder, and does not lie in it as a whole.
+    """
+    top = repository_of(folders[0]) if folders else None
+    found = (repository_of(cwd) if cwd else None) or top
+    if found is None:
+        return {}
+    if found != top and not all(lies_in(one, folders) for one in _with_common(found[1])):
+        raise OSError(f"{found[0]}/.git leads elsewhere, to {found[1]}: nothing was run.")
+    return dict([found])
 
 
 def _check_trees(trees: Mapping[str, str], folders: Sequence[str], known: Mapping[str, str] | None) -> None:

@@ -16,7 +16,7 @@ from treadle.concurrency import Threads
 from treadle.errors import InvalidArguments
 from treadle.fields import checked
 from treadle.sandboxes.confinement import lifted_folder
-from treadle.sandboxes.outside import programs_of_git, started_instead, steps_of
+from treadle.sandboxes.outside import programs_of_git, repository_of, started_instead, steps_of
 from treadle.sandboxes.private import private_places
 from treadle.sandboxes.processes import Ends, clean_environment, run_process
 from treadle.shell.border import border_of
@@ -417,6 +417,7 @@ def _unstarted() -> Iterator[None]:
 
 def _settings(line: str, folder: str, ctx: ToolContext) -> tuple[str, ...]:
     if ctx.runner is not None and "git" in ctx.decision.lifted:
+        _check_repositories(line, folder)
         configured = programs_of_git(folder)
     else:
         configured = {"core.hooksPath": "/dev/null"} if reads_only(analyse(line)) else {}
@@ -432,6 +433,23 @@ def _settings(line: str, folder: str, ctx: ToolContext) -> tuple[str, ...]:
         *config,
         *(f"{name}={value}" for name, value in _charset().items()),
     )
+
+
+def _check_repositories(line: str, folder: str) -> None:
+    """Refuse a line of which a command starts in another repository: what that one is configured to run would write the history that is lifted."""
+    own = repository_of(folder)
+    for one in analyse(line).invocations:
+        named = [value for option, value in zip(one.words, one.words[1:], strict=False) if option == "-C"]
+        given = named if program_name(one.program) == "git" else []
+        places = [
+            os.path.realpath(Path(folder, at, *given[:last])) for at in one.folders for last in range(len(given) + 1)
+        ]
+        if other := next((place for place in places if repository_of(place) != own), None):
+            raise refusal(
+                f"The command was not run: {shown(other)} is in another repository than the one in which the line starts. "
+                "Go there with `cd` alone, and call git in the next call.",
+                "sandbox_unavailable",
+            )
 
 
 def _charset() -> dict[str, str]:
