@@ -417,6 +417,20 @@ def test_the_index_leads_to_every_page():
     assert links == {path.name for path in (PROJECT / "docs").glob("*.md")} - {"index.md"}
 
 
+def test_twenty_words_are_enough_for_the_tutorial():
+    words = page("twenty-words.md")
+    tutorial = [page(f"{name}.md") for name in ("quickstart", "writing-tools", "agents", "streaming", "whole-program")]
+    used = {
+        name
+        for text in tutorial
+        for line in re.findall(r"^from treadle import (.+)$", text, re.MULTILINE)
+        for name in line.split(", ")
+    }
+
+    assert len(re.findall(r"^\| [a-z ]+ \|", words, re.MULTILINE)) == 20
+    assert {name for name in used if not re.search(rf"\b{name}\b", words)} == set()
+
+
 def test_each_public_name_is_on_a_page():
     pages = " ".join(path.read_text(encoding="utf-8") for path in PAGES)
     words = set(re.findall(r"\w+", pages))
