@@ -42,9 +42,12 @@ def main(peer: Peer) -> None:
     parser.add_argument("--tasks", required=True, help="names, separated by commas")
     wanted = parser.parse_args()
     names = wanted.tasks.split(",")
-    for task in TASKS:
-        if task.name in names:
-            print(json.dumps(asyncio.run(judged(peer, task, wanted.server.replace("{task}", task.name)))), flush=True)
+    asyncio.run(_run(peer, [task for task in TASKS if task.name in names], wanted.server))
+
+
+async def _run(peer: Peer, tasks: Sequence[Task], server: str) -> None:
+    for task in tasks:
+        print(json.dumps(await judged(peer, task, server.replace("{task}", task.name))), flush=True)
 
 
 async def judged(peer: Peer, task: Task, base_url: str) -> dict[str, Any]:

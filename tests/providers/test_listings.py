@@ -70,6 +70,7 @@ async def test_all_pages_of_a_list_are_read() -> None:
         ({"context_length": 1000}, {"window": 1000}),
         ({"max_context_length": 1000}, {"window": 1000}),
         ({"max_model_len": 1000}, {"window": 1000}),
+        ({"meta": {"n_ctx": 8192, "n_ctx_train": 32768}}, {"window": 8192}),
         ({"context_length": "much", "pricing": {"prompt": "free"}}, {}),
         ({"context_length": -1, "pricing": []}, {}),
     ],

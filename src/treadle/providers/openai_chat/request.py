@@ -275,7 +275,9 @@ def _read(value: Any) -> Page | None:
 
 
 def _facts(model: dict[str, Any]) -> ModelFacts:
-    window = next((found for name in _WINDOWS if (found := number(model.get(name)))), None)
+    meta = model.get("meta")
+    served = number(meta.get("n_ctx")) if isinstance(meta, dict) else None  # llama.cpp
+    window = next((found for name in _WINDOWS if (found := number(model.get(name)))), served)
     output = next((found for name in _OUTPUTS if (found := number(model.get(name)))), None)
     return ModelFacts(window=window, output=output, price=_price(model.get("pricing")))
 
