@@ -134,7 +134,7 @@ async def test_a_small_model_reads_the_task_again_behind_each_result_and_an_erro
 @pytest.mark.parametrize(
     ("form", "told"),
     [
-        ("sentence", "get_stock refused the call: There is no such product. It was not retried."),
+        ("sentence", "There is no such product."),
         ("json", '{"status":"error"'),
     ],
 )

@@ -33,7 +33,7 @@ class Treadle:
             driver=self._driver(),
         )
         result = await agent.run(task)
-        calls = [(call.name, call.status == "ok") for call in result.tool_calls]
+        calls = [(call.name, call.status == "ok") for call in result.tool_calls if call.status != "skipped"]
         return runs.Outcome(result.text, result.completed, calls, f"{result.reason}: {result.message}"[:300])
 
     def _driver(self) -> Driver | None:

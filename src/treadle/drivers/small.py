@@ -42,14 +42,13 @@ def sentence_of(result: Result) -> str:
         return result.content
     if error.status != "error":
         return result.content
-    message = (
-        error.message.replace(_SEE, f": {' '.join(map(_told, error.details))}") if error.details else error.message
-    )
+    is_said = _SEE in error.message and error.details
+    message = " ".join(map(_told, error.details)) if is_said else error.message
     return f"{message} {error.limit_message}".strip()
 
 
 _SEE = ": see `details`."
-"""What a message says where a service's own words are behind it."""
+"""What a message says where a service's own words are behind it: these alone are read, so that nothing leads away from them."""
 
 
 def _told(detail: Any) -> str:  # Any: JSON of a service
