@@ -545,6 +545,25 @@ def test_landlock_says_that_it_cannot_lift_git_or_a_host_alone(project: Path):
             confined(project, "true", need, kind=Landlock)
 
 
+@needs_landlock
+async def test_under_landlock_a_person_is_asked_about_what_it_can_lift(project: Path, tmp_path: Path):
+    class Boxed:
+        def decide(self, call: object, session: object) -> Decision:
+            return Decision(kind="sandbox", rule="always boxed")
+
+    sandbox = Landlock(Confinement(writable=(str(project),)))
+    calls = [call("shell", command="git commit -qm x --allow-empty"), call("shell", command="curl example.com")]
+    async with open_session(tmp_path / "journal.db", id="s") as session:
+        agent = Agent(
+            ScriptedModel([calls, text("Done.")]), tools=[shell_tool(project)], policy=Boxed(), sandbox=sandbox
+        )
+        asked = (await agent.run("Go", session=session)).approvals
+
+    assert [one.lifted for one in asked] == [("unconfined",), ("network *",)]
+    assert "cannot lift alone" in asked[0].reason
+    assert [one.rules for one in asked] == [("shell(git commit:*)",), ()]
+
+
 @needs_bwrap
 async def test_a_commit_asks_for_the_history_alone_and_gets_it_with_consent(project: Path, tmp_path: Path):
     class Boxed:

@@ -121,7 +121,8 @@ def offered_rules(call: CheckedCall, decision: Decision, session: SessionView) -
         if is_border and proven is not None:
             boxed = msgspec.structs.replace(proven, kind=DecisionKind.SANDBOX)
             lifted = with_reachable(boxed, call, (policy,), session).lifted
-            is_enough = is_enough and {one.text for one in call.needs} <= set(lifted)
+            wanted = {one.text for one in call.needs} | ({*decision.lifted} & {"network *"})
+            is_enough = is_enough and wanted <= set(lifted)
         if is_enough:
             return tuple(texts)
     return ()

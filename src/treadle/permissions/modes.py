@@ -18,7 +18,7 @@ from treadle.ports import SessionView
 from treadle.shell.judging import reads_only
 from treadle.shell.programs import program_name
 from treadle.tools import CheckedCall, Decision, DecisionKind, JsonObject, Mode, Risk, Subject
-from treadle.tools.needs import UNCONFINED
+from treadle.tools.needs import UNCONFINED, Need
 from treadle.tools.protected import is_protected, lies_in, makes_repository, may_name_protected
 
 __all__ = [
@@ -173,14 +173,26 @@ UNCONFINED_RULE = "asks to leave the sandbox"
 """The rules by which a person is asked about a call in a sandbox."""
 
 
-def with_approval(decision: Decision, call: CheckedCall) -> Decision:
+def with_approval(decision: Decision, call: CheckedCall, lifts: Callable[[Need], Need] | None = None) -> Decision:
     """Return a decision that lets the call run only once a person has allowed it, where its tool requires that.
 
     A call that was decided to run in a sandbox is asked about where it needs more of its border lifted than the decision lifts.
+
+    Args:
+        lifts: What the sandbox lifts for a need, where it cannot lift each alone.
     """
-    missing = tuple(one.text for one in call.needs if one.text not in decision.lifted) if is_boxed(decision) else ()
+    needs = call.needs if is_boxed(decision) else ()
+    if lifts is not None and needs:
+        decision = structs.replace(decision, lifted=_liftable(decision.lifted, needs, lifts))
+        needs = tuple(dict.fromkeys(map(lifts, needs)))
+    missing = tuple(one.text for one in needs if one.text not in decision.lifted)
     if UNCONFINED.text in missing:
-        why = "The call asks to run without the sandbox."
+        is_asked = UNCONFINED in call.needs
+        why = (
+            "The call asks to run without the sandbox."
+            if is_asked
+            else f"The call needs {call.needs[0].text}, which the sandbox cannot lift alone: it would run without the sandbox."
+        )
         asked = _required(decision, UNCONFINED_RULE, why, by="runtime", to="allow")
         return msgspec.structs.replace(asked, lifted=(UNCONFINED.text,))
     if missing:
@@ -193,6 +205,21 @@ def with_approval(decision: Decision, call: CheckedCall) -> Decision:
         return decision
     consent = "sandbox" if decision.kind == DecisionKind.SANDBOX else decision.consent
     return _required(decision, "tool requires approval", "A person must allow this call.", by="tool", to=consent)
+
+
+def _liftable(lifted: Sequence[str], needs: Sequence[Need], lifts: Callable[[Need], Need]) -> tuple[str, ...]:
+    """Return what rules lift in the form in which a sandbox can. A program whose rule lets it write the history leaves the sandbox; a rule on one
+    host opens no other."""
+    needed = {one.text: one for one in needs}
+    kept: list[str] = []
+    for text in lifted:
+        need = needed.get(text)
+        closest = None if need is None else lifts(need)
+        if need is None or closest is None:
+            kept.append(text)
+        elif need.kind != "network" or closest == need:
+            kept.append(closest.text)
+    return tuple(kept)
 
 
 def _required(decision: Decision, rule: str, reason: str, *, by: str, to: str) -> Decision:

@@ -34,7 +34,7 @@ from treadle.sandboxes.private import is_reached
 from treadle.sandboxes.processes import TOOLCHAINS, clean_environment, run_until
 from treadle.sandboxes.proxy import CONNECTOR, Proxy
 from treadle.tools import Command, Detached, Need, ProcessResult, Refusal, parse_needs
-from treadle.tools.needs import GIT
+from treadle.tools.needs import GIT, UNCONFINED
 
 __all__ = [
     "FAILED",
@@ -841,6 +841,13 @@ class Landlock(_Confined):
 
     name = "landlock"
     _keeps_deeper = False  # in a folder that has one of them, nothing new could be made
+
+    @staticmethod
+    def lifts(need: Need) -> Need:
+        """Return what it lifts for a need: nothing but the whole network, folders, and the sandbox itself."""
+        if need == GIT:
+            return UNCONFINED
+        return Need("network", "*") if need.kind == "network" else need
 
     @staticmethod
     def closed_for_age() -> tuple[str, ...]:

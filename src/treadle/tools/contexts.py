@@ -11,6 +11,7 @@ from typing_extensions import TypeVar
 from treadle.fields import Documented, NamedOptions
 from treadle.messages import Message, ToolCall
 from treadle.tools.effects import Decision, Effect, FileNames
+from treadle.tools.needs import Need
 
 __all__ = [
     "TRACE",
@@ -20,6 +21,7 @@ __all__ = [
     "Detaching",
     "Hiding",
     "JsonObject",
+    "Lifting",
     "Place",
     "ProcessResult",
     "Refusal",
@@ -165,6 +167,15 @@ class Detaching(Protocol):
         Raises:
             OSError: It cannot be confined.
         """
+        ...
+
+
+@runtime_checkable
+class Lifting(Protocol):
+    """A runner that cannot lift each need of a program alone."""
+
+    def lifts(self, need: Need) -> Need:
+        """Return what it lifts for a need: the same, or what includes it."""
         ...
 
 

@@ -25,6 +25,7 @@ from treadle.tools import (
     Decision,
     DecisionKind,
     JsonObject,
+    Lifting,
     Tool,
     ToolResult,
 )
@@ -55,6 +56,7 @@ class Checker:
         self._session_id = offering.session.id
         self._top = scope.top
         self._sandbox = about.sandbox
+        self._lifts = about.sandbox.lifts if isinstance(about.sandbox, Lifting) else None
         policies = above if policy is None else (policy, *above)
         self._has_policy = bool(policies)
         self._is_of_rules = all(map(is_of_rules, policies))
@@ -102,7 +104,7 @@ class Checker:
             return Refused(result=unfit.result)
         if call.tool.requires_approval or call.tool.leaves_sandbox or call.tool.needs:
             decision = with_reachable(decision, call, (self._policy, *self._above), self._session)
-            decision = with_approval(decision, call)
+            decision = with_approval(decision, call, self._lifts)
         if not (
             call.effect.is_read and call.tool.line is None and call.tool.subjects is None
         ):  # such a one reaches no file

@@ -27,11 +27,13 @@ from treadle.tools import (
     Detached,
     Detaching,
     JsonObject,
+    Lifting,
     Need,
     Place,
     ProcessResult,
     Refusal,
     Review,
+    Runner,
     ShellLine,
     Tool,
     ToolContext,
@@ -100,21 +102,29 @@ def _literal(pattern: str) -> str:
 
 _HOST = re.compile(r"(?:host(?: name)?:?|resolve|to) ['\"]?((?:[\w-]+\.)+[\w-]+|localhost)\b", re.IGNORECASE)
 _WHAT = {"network": "the network", "read": "reading", "write": "writing", "other": "something that it needs"}
+_LIMITS = {
+    "disk": "more room on the disk", "memory": "more memory", "processes": "more processes", "time": "more processor time",
+}  # fmt: skip
 
 
-def refusal_hint(sandbox: str, result: ProcessResult, root: str) -> str:
+def refusal_hint(sandbox: Runner, result: ProcessResult, root: str) -> str:
     """Return the sentence for the model about what a sandbox refused, with the `needs` that would lift it.
 
     Args:
-        sandbox: Its name.
+        sandbox: What has run the command.
         result: How the command ended.
         root: The folder of the tool, from `/`.
     """
-    told = " and ".join(f"{_WHAT.get(one.kind, one.kind)} {one.target}".strip() for one in result.refused[:2])
+    told = " and ".join(
+        f"{_WHAT[one.kind]} {one.target}".strip() if one.kind in _WHAT else _LIMITS[one.kind]
+        for one in result.refused[:2]
+    )
     found = (_need_for(one, root) for one in result.refused if one.kind in _WHAT)
     needs = [need for need in dict.fromkeys(found) if need]
+    if isinstance(sandbox, Lifting):
+        needs = list(dict.fromkeys(sandbox.lifts(one).text for one in parse_needs(needs)))
     is_failed = result.exit_code != 0 or result.timed_out
-    sentence = f"{'The command failed because the' if is_failed else 'The'} sandbox {sandbox} refuses {told}"
+    sentence = f"{'The command failed because the' if is_failed else 'The'} sandbox {sandbox.name} refuses {told}"
     if not needs:
         return f"{sentence}."
     return f"{sentence}; if the task needs it, call again with `needs`: {json.dumps(needs)} and a `reason`, and a person may be asked."
@@ -545,7 +555,7 @@ def _output(
         data["shortened"] = True
     if ctx.runner is not None and result.refused:
         data["sandbox"] = {"name": ctx.runner.name, "refused": [_described(one) for one in result.refused]}
-        hints.append(refusal_hint(ctx.runner.name, result, root.path))
+        hints.append(refusal_hint(ctx.runner, result, root.path))
     if hints:
         data["hint"] = " ".join(hints)
     return ToolOutput(
