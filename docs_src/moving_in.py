@@ -7,7 +7,7 @@ from pathlib import Path
 
 from treadle import Agent, Session, open_session, tool
 from treadle.ports import Model
-from treadle.sessions import import_messages
+from treadle.resolve import import_messages
 from treadle.testing import ScriptedModel, call, text
 
 # What the old service has in its database: here messages of Chat Completions. Those of pydantic-ai, of the OpenAI Agents SDK, of

@@ -37,6 +37,7 @@ from treadle.tools import CallStatus, Effect
 
 SAMPLES = sorted((PROJECT / "docs_src").glob("*.py"))
 PROGRAM = PROJECT / "docs_src" / "tea_shop"
+RECIPES = PROJECT / "docs_src" / "recipes"
 
 
 def load(path: Path) -> ModuleType:
@@ -114,7 +115,9 @@ def test_the_whole_program_passes_its_own_tests_which_start_its_processes(tmp_pa
 def test_each_sample_is_shown_on_a_page():
     shown = {name for path in PAGES for name in docs.shown(path.read_text(encoding="utf-8"))}
 
-    assert shown == {str(sample.relative_to(PROJECT)) for sample in [*SAMPLES, *PROGRAM.glob("*.py")]}
+    assert shown == {
+        str(sample.relative_to(PROJECT)) for sample in [*SAMPLES, *PROGRAM.glob("*.py"), *RECIPES.glob("*.py")]
+    }
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

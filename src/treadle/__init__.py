@@ -90,7 +90,7 @@ _MOVED = {
     "resolve.archives": "SessionFault check_sessions expire_sessions import_session list_doubts",
     "resolve.command_hooks": "command_hooks",
     "sandboxes": "Bubblewrap Confinement Landlock find_sandbox run_process",
-    "sessions": "Explanation import_messages",
+    "sessions": "Explanation",
     "state": "Doubt",
     "stops": "EXIT_IN_DOUBT EXIT_NOT_STORED EXIT_SESSION_HELD EXIT_USAGE exit_code",
     "tooling": "FunctionTool",

@@ -12,7 +12,7 @@ import pytest
 from treadle import Agent, ConfigurationError, open_session, resolve_model
 from treadle.messages import Media, Message, Text
 from treadle.mock import MockProvider
-from treadle.sessions import import_messages
+from treadle.resolve import import_messages
 from treadle.testing import ScriptedModel, text
 
 HISTORIES = sorted((Path(__file__).parent / "histories").glob("*.json"))

@@ -1,5 +1,6 @@
 """Resolve: from names and addresses to models, journals and sessions. The one composition root."""
 
+from treadle.resolve.importing import import_messages
 from treadle.resolve.journals import JournalOpening, memory_session, open_journal, open_session
 from treadle.resolve.models import (
     check_model_name,
@@ -16,6 +17,7 @@ __all__ = [
     "JournalOpening",
     "check_model_name",
     "driver_for",
+    "import_messages",
     "known_facts",
     "known_models",
     "local_servers",

@@ -6,14 +6,12 @@ from treadle.lazy import lazy_names
 
 if TYPE_CHECKING:
     from treadle.sessions.explain import Explanation as Explanation
-    from treadle.sessions.importing import import_messages as import_messages
     from treadle.sessions.session import Session as Session
 
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "explain": "Explanation",
-        "importing": "import_messages",
         "session": "Session",
     },
 )

@@ -83,7 +83,7 @@ def _plain(value: Any) -> Any:
     """Return a message as JSON values: an object of a library as its own fields."""
     if isinstance(value, Mapping):
         return dict(value)
-    from pydantic_core import to_jsonable_python  # noqa: PLC0415 - heavy, and for objects only
+    from pydantic_core import to_jsonable_python
 
     return to_jsonable_python(value)
 

@@ -1,0 +1,179 @@
+"""The recipes, each behind the server that it is for: started as a process, asked over HTTP, and ended with SIGTERM."""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+
+RECIPES = Path(__file__).resolve().parents[2] / "docs_src" / "recipes"
+SECONDS = 60
+
+
+def environment(folder: Path, turns: list[dict[str, Any]]) -> dict[str, str]:
+    (folder / "script.json").write_text(json.dumps(turns))
+    home = {"HOME": str(folder), "TREADLE_HOME": str(folder / "home")}
+    return {**os.environ, **home, "MODEL": "script:script.json", "PYTHONPATH": str(RECIPES)}
+
+
+@contextmanager
+def served(app: str, folder: Path, turns: list[dict[str, Any]]) -> Iterator[str]:
+    """Serve an app with a scripted model; yield its address."""
+    words = (
+        ["uvicorn", f"{app}:app", "--port", "0", "--timeout-graceful-shutdown", "1"]
+        if app != "flask_desk"
+        else ["flask", "--app", app, "run", "--port", "0"]
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", *words], cwd=folder, env=environment(folder, turns), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        said = list[str]()
+        for line in process.stderr:
+            said.append(line)
+            if (found := re.search(r"http://127[\d.]+:\d+", line)) is not None:
+                break
+        else:
+            pytest.fail("".join(said))
+        yield found[0]
+    finally:
+        process.terminate()
+        process.communicate(timeout=SECONDS)
+
+
+async def events(client: ClientSession, address: str, after: int = 0, **post: Any) -> AsyncIterator[dict[str, Any]]:
+    """Yield the events of a stream with their numbers."""
+    asked = client.post(address, json=post) if post else client.get(address, headers={"Last-Event-ID": str(after)})
+    async with asked as response:
+        assert response.status == 200, await response.text()
+        async for line in response.content:
+            if line.startswith(b"data: "):
+                yield json.loads(line[6:])
+
+
+async def up_to(stream: AsyncIterator[dict[str, Any]], status: str) -> dict[str, Any]:
+    async for event in stream:
+        if event["type"] == "end" and event["status"] == status:
+            return event
+    pytest.fail(f"the stream ended without {status}")
+
+
+async def test_a_chat_remembers_after_a_restart(tmp_path: Path) -> None:
+    async with ClientSession() as client:
+        with served("chat", tmp_path, [{"text": "Hello Ada."}]) as address:
+            said = [one async for one in events(client, f"{address}/chat/ada", text="I am Ada")]
+        with served("chat", tmp_path, [{"text": "You are Ada."}]) as address:
+            await up_to(events(client, f"{address}/chat/ada", text="Who am I?"), "completed")
+            history = await (await client.get(f"{address}/chat/ada")).json()
+    assert "".join(one["text"] for one in said if one["type"] == "text") == "Hello Ada."
+    assert [one["text"] for one in history] == ["I am Ada", "Hello Ada.", "Who am I?", "You are Ada."]
+    assert len((RECIPES / "chat.py").read_text().splitlines()) <= 40
+
+
+async def test_a_ticket_survives_the_restart_of_its_desk_and_waits_for_a_person(tmp_path: Path) -> None:
+    outcome = {"solved": True, "refunded_euros": 20, "summary": "Refunded."}
+    slow = {"calls": [{"name": "find_orders", "arguments": {"customer": "ada"}}], "delay_ms": 60_000}
+    refund = {"calls": [{"name": "refund", "arguments": {"order": "order-17", "euros": 20}}]}
+    async with ClientSession() as client, asyncio.timeout(SECONDS):
+        with served("support_desk", tmp_path, [slow]) as address:
+            ticket = (await (await client.post(f"{address}/tickets", json={"text": "My parcel is lost"})).json())["id"]
+            begun = await anext(events(client, f"{address}/tickets/{ticket}/events"))
+        with served("support_desk", tmp_path, [refund, {"text": json.dumps(outcome)}]) as address:
+            paused = await up_to(events(client, f"{address}/tickets/{ticket}/events"), "paused")
+            (waiting,) = await (await client.get(f"{address}/approvals")).json()
+            place = f"{address}/tickets/{ticket}/approvals/{waiting['id']}"
+            first = await client.post(place, json={"answer": "allow", "by": "bo"})
+            end = await up_to(events(client, f"{address}/tickets/{ticket}/events", after=paused["seq"]), "completed")
+            second = await client.post(place, json={"answer": "deny", "by": "cy"})
+    assert begun["type"] == "start"
+    assert waiting["arguments"] == {"order": "order-17", "euros": 20}
+    assert (first.status, second.status) == (200, 409)
+    assert end["output"] == outcome
+
+
+def test_the_desk_and_its_test_are_130_lines_and_pass(tmp_path: Path) -> None:
+    files = [RECIPES / "support_desk.py", RECIPES / "test_support_desk.py"]
+    assert sum(len(file.read_text().splitlines()) for file in files) <= 130
+    words = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "asyncio_mode=auto",
+        "-c",
+        os.devnull,
+        f"--rootdir={RECIPES}",
+        str(files[1]),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=tmp_path,
+        env=environment(tmp_path, []),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def test_a_bot_answers_each_update_once(tmp_path: Path) -> None:
+    async with ClientSession() as client, asyncio.timeout(SECONDS):
+        with served("webhook", tmp_path, [{"text": "One."}, {"text": "Two."}]) as address:
+            for number, text in ((1, "Hello"), (1, "Hello"), (2, "And?")):
+                await client.post(f"{address}/webhook", json={"number": number, "chat": "c", "text": text})
+            while len(sent := await (await client.get(f"{address}/outbox")).json()) < 2:
+                await asyncio.sleep(0.01)  # sleep: a messenger tells nobody that it has sent something
+    assert [one["text"] for one in sent] == ["One.", "Two."]
+
+
+async def test_a_tenant_sees_its_own_chats_and_costs_and_ends_at_its_own_budget(tmp_path: Path) -> None:
+    turn = {"text": "Yes.", "usage": {"input_tokens": 2_000_000, "output_tokens": 0}}
+
+    async def ask(key: str, chat: str) -> tuple[int, Any]:
+        response = await client.post(f"{address}/chats/{chat}", json={"text": "Is it?"}, headers={"key": key})
+        return response.status, await response.json()
+
+    async with ClientSession() as client, asyncio.timeout(SECONDS):
+        with served("tenants", tmp_path, [turn]) as address:
+            answers = [await ask("key-of-ada", "one") for _ in range(3)]
+            assert (await ask("key-of-bo", "one"))[0] == 404
+            assert (await ask("key-of-eve", "one"))[0] == 401
+            assert (await ask("key-of-bo", "two"))[0] == 200
+            usage = await (await client.get(f"{address}/usage", headers={"key": "key-of-ada"})).json()
+    assert [status for status, _ in answers] == [200, 200, 429]
+    assert "The budget of tenant 'K7', user 'ada' in" in answers[2][1]["detail"]
+    assert [(row["tenant"], row["user"], float(row["cost"])) for row in usage] == [("K7", "ada", 1.0)]
+
+
+async def test_a_ticket_behind_flask_is_run_by_a_worker(tmp_path: Path) -> None:
+    turns: list[dict[str, Any]] = [
+        {"calls": [{"name": "refund", "arguments": {"order": "7", "euros": 20}}]},
+        {"text": "Refunded."},
+    ]
+    words = ["worker", "--journal", "desk.db", "--agents", str(RECIPES / "flask_desk.py")]
+    async with ClientSession() as client, asyncio.timeout(SECONDS):
+        with served("flask_desk", tmp_path, turns) as address:
+            ticket = (await (await client.post(f"{address}/tickets", json={"text": "Lost"})).json())["id"]
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "treadle", *words],
+                cwd=tmp_path,
+                env=environment(tmp_path, turns),
+                stderr=subprocess.DEVNULL,
+            )
+            try:
+                while not (waiting := await (await client.get(f"{address}/approvals")).json()):
+                    await asyncio.sleep(0.05)  # sleep: HTTP tells nobody that a question has come
+                await client.post(f"{address}/tickets/{ticket}/approvals/{waiting[0]['id']}", json={"answer": "allow"})
+                outcome = await (await client.get(f"{address}/tickets/{ticket}")).json()
+            finally:
+                worker.terminate()
+                worker.wait()
+    assert outcome == {"status": "completed", "text": "Refunded."}
