@@ -215,21 +215,41 @@ def test_what_git_runs_for_a_repository_without_a_working_tree_stays_as_it_is(tm
 
 
 @pytest.mark.row("D-PROTECTED")
-def test_what_a_replaced_link_had_led_to_is_followed_by_nothing_else(run: Callable[..., ProcessResult], tmp_path: Path):
+def test_what_a_replaced_link_had_led_to_is_followed_by_nothing_else(kind: Kind, tmp_path: Path):
     folder = tmp_path / "w"
-    (folder / "real").mkdir()
+    (folder / "real").mkdir(parents=True)
     (folder / ".git").symlink_to("real")
     (folder / ".mcp.json").symlink_to("servers.json")
 
-    done = run(
-        "rm .git .mcp.json; mkdir -p .git/hooks; echo evil > .mcp.json; mkdir real/hooks; echo evil > servers.json"
+    refused = in_a_new_process(
+        kind,
+        folder,
+        "rm .git .mcp.json; mkdir -p .git/hooks; echo evil > .mcp.json; mkdir real/hooks; echo evil > servers.json",
     )
 
     assert (folder / ".git").readlink() == Path("real")
     assert (folder / ".mcp.json").readlink() == Path("servers.json")
     assert list((folder / "real").glob("hooks")) == []
     assert not (folder / "servers.json").exists()
-    assert len([one for one in done.refused if one.kind == "write"]) >= 4
+    assert refused.count("write") >= 4
+
+
+NEW_PROCESS = """
+import asyncio, json, sys
+from treadle.sandboxes import Bubblewrap, Confinement, Landlock
+from treadle.tools import Command
+sandbox = {"bubblewrap": Bubblewrap, "landlock": Landlock}[sys.argv[1]](Confinement(writable=(sys.argv[2],)))
+done = asyncio.run(sandbox.run(Command(arguments=("/bin/sh", "-c", sys.argv[3]))))
+print(json.dumps([one.kind for one in done.refused]))
+"""
+
+
+def in_a_new_process(kind: Kind, folder: Path, script: str) -> list[str]:
+    """Run a command from a process that is younger than the folder, and return the kinds of what was refused."""
+    line = [sys.executable, "-c", NEW_PROCESS, kind.name, str(folder), script]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, timeout=100)
+    found: list[str] = json.loads(done.stdout)
+    return found
 
 
 LINKED = [
@@ -246,7 +266,13 @@ LINKED = [
 @pytest.mark.row("D-PROTECTED")
 @pytest.mark.parametrize(("real", "links", "script", "read"), LINKED)
 def test_a_link_on_the_way_to_a_protected_file_is_made_anew(
-    run: Callable[..., ProcessResult], tmp_path: Path, real: str, links: dict[str, str], script: str, read: str
+    kind: Kind,
+    run: Callable[..., ProcessResult],
+    tmp_path: Path,
+    real: str,
+    links: dict[str, str],
+    script: str,
+    read: str,
 ):
     folder = tmp_path / "w"
     for name in (real, "conf/evil/vscode"):
@@ -255,10 +281,13 @@ def test_a_link_on_the_way_to_a_protected_file_is_made_anew(
         file.write_text("evil\n" if "evil" in name else "mine\n")
     for name, target in links.items():
         (folder / name).symlink_to(target)
-    done = run(script)
-
+    refused = in_a_new_process(kind, folder, script)
     assert (folder / read).read_text() == "mine\n"
-    assert "write" in [one.kind for one in done.refused]
+    assert "write" in refused
+
+    for one in script.split("; "):  # of links that are younger than this process, none is made anew
+        run(one)
+    assert not (folder / read).exists() or (folder / read).read_text() == "mine\n"
 
 
 @pytest.mark.row("D-PROTECTED")
@@ -278,7 +307,7 @@ def test_what_is_done_once_a_command_has_ended_goes_through_no_link(run: Callabl
 def test_a_link_that_another_command_was_kept_from_making_is_not_restored(tmp_path: Path):
     (tmp_path / ".mcp.json").symlink_to("evil.json")  # a process in the background makes it while this command starts
     with ClosedNames([str(tmp_path)], [f"{tmp_path}/.mcp.json"]):
-        (tmp_path / ".mcp.json").rename(tmp_path / ".mcp.json.refused-12345678")  # its keeper renames it
+        (tmp_path / ".mcp.json").unlink()  # it removes it itself, and has ended then
 
     assert not os.path.lexists(tmp_path / ".mcp.json")
 

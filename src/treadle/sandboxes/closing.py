@@ -6,11 +6,14 @@ import contextlib
 import os
 import re
 import stat
+import time
 
 __all__ = ["CONTINUED", "ClosedNames", "bytes_of", "entries_of", "existing", "is_shut", "text_of"]
 
 _MOST_BYTES = 1_000_000
 _LONGEST_NAME = 255
+_BEGAN = time.time() - 0.01
+"""When this process began, but for how far the clock of a file system may lag behind ours."""
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _STRATEGY = r"(?:ort|recursive|resolve|octopus|ours|subtree)?[ \t]*"
 CONTINUED = {
@@ -71,7 +74,8 @@ class ClosedNames:
     """Protected names that nothing had when this was made, and that one program may not give to anything.
 
     Nothing can be mounted on a name that does not exist yet without leaving something there. So what has such a name is renamed, in its own
-    folder, to a name that no other program looks for, with all that is in it. A link with such a name is made anew where it was replaced.
+    folder, to a name that no other program looks for, with all that is in it. A link with such a name is made anew where it was replaced, if it is
+    older than this process: a younger one may be that of another command, which waits for us to keep it.
 
     A `HEAD` counts where it makes a repository of its folder, and what a rebase is continued with where it has git run a program.
 
@@ -89,6 +93,7 @@ class ClosedNames:
         self._had = set(self._found())
         self._links = {one: os.readlink(one) for one in self._had if os.path.islink(one)}
         """Links that have such a name: nothing can be mounted on one."""
+        self._made_anew = {one: target for one, target in self._links.items() if _is_old(one)}
 
     def _found(self) -> "list[str]":
         """Return the paths of those names that something has now."""
@@ -117,9 +122,7 @@ class ClosedNames:
             if is_new and folder is not None:
                 with contextlib.suppress(OSError):
                     _rename(folder, path[len(folder.rstrip("/")) + 1 :].split("/"), moved)
-        for path, target in self._links.items():
-            if _was_set_aside(path, target):  # by the keeper of another command, which had made it
-                continue
+        for path, target in self._made_anew.items():
             with contextlib.suppress(OSError), _held(os.path.dirname(path)) as at:  # it is there, or its folder is not
                 os.symlink(target, os.path.basename(path), dir_fd=at)
         self.moved |= moved
@@ -150,9 +153,11 @@ def _held(folder: str):  # type: ignore[no-untyped-def]  # noqa: ANN202 - as abo
         os.close(at)
 
 
-def _was_set_aside(path: str, target: str) -> bool:
-    name = f"{os.path.basename(path)}.refused-"
-    return any(one.name.startswith(name) and _leads_to(one.path, target) for one in entries_of(os.path.dirname(path)))
+def _is_old(path: str) -> bool:
+    """Whether a file is older than this process. No program sets the time of the last change of its entry."""
+    with contextlib.suppress(OSError):
+        return os.lstat(path).st_ctime < _BEGAN
+    return False
 
 
 def _leads_to(path: str, target: str) -> bool:

@@ -396,12 +396,21 @@ def _protected(about: Confinement, folders: Sequence[str], found: _Found) -> tup
     inner_links = list(_links_in(places))
     places += [*inner_links, *(one for one in own_places() if one not in folders)]
     # Nothing can be mounted on a link: one that leads to what is protected is made anew where it was replaced.
-    links = [here for one in places for here, _, is_link in steps_of(one) if is_link]
+    links = [here for one in places for here in _ways_to(one, is_git=one in found.repositories)]
     led = [os.path.realpath(one) for one in (*existing(closed), *inner_links) if os.path.islink(one)]  # noqa: PTH114 - as below
     # A link that leads out of the writable folders needs none, since nothing can be written there.
     real = dict.fromkeys(os.path.realpath(one) for one in places if os.path.exists(one))  # noqa: PTH110 - of a hundred names
     kept = tuple(one for one in _outermost(real) if lies_in(one, folders) and one not in folders)
     return kept, tuple(dict.fromkeys((*closed, *(one for one in (*links, *led) if lies_in(one, folders)))))
+
+
+def _ways_to(path: str, *, is_git: bool) -> Iterator[str]:
+    """Yield the links on the way to a protected file, and what is missing there behind one, or to a repository: a link there would lead it elsewhere."""
+    is_lost, is_behind = not os.path.exists(path), is_git  # noqa: PTH110 - of a hundred names
+    for here, _, is_link in steps_of(path):
+        is_behind |= is_link
+        if is_link or (is_lost and is_behind and not os.path.lexists(here)):
+            yield here
 
 
 def _trees(folders: Sequence[str], found: _Found) -> list[tuple[str, str]]:
