@@ -206,3 +206,43 @@ async def test_a_watch_that_fails_is_told_as_that_and_not_as_a_limit():
             on_output=None,
             on_exit=None,
         )
+
+
+MOUNTED = """
+mount -t tmpfs none "$2" && mkdir "$2/inner" && mount -t tmpfs none "$2/inner" && git init -q "$2/inner/p" && git init -q "$2" &&
+exec "$1" -c "$3" "$2"
+"""
+IN_MOUNTED = """
+import asyncio, sys
+from treadle.sandboxes import Bubblewrap, Confinement
+from treadle.tools import Command
+sandbox = Bubblewrap(Confinement(writable=(sys.argv[1],)))
+script = "echo hi > inner/file && cat inner/file; for one in . inner/p; do echo evil > $one/.git/config; done; cat .git/config inner/p/.git/config"
+print(asyncio.run(sandbox.run(Command(arguments=("/bin/sh", "-c", script)))).stdout)
+"""
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount something")
+@pytest.mark.parametrize("name", ["w", "a b\\c\td*[x]é\ne"])
+def test_a_folder_is_confined_as_well_where_it_and_what_is_in_it_are_mounted_and_whatever_its_name(
+    tmp_path: Path, name: str
+):
+    (tmp_path / name).mkdir()
+    line = [
+        "unshare",
+        "-m",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        MOUNTED,
+        "sh",
+        sys.executable,
+        str(tmp_path / name),
+    ]
+    done = subprocess.run([*line, IN_MOUNTED], capture_output=True, text=True, check=False, timeout=100)
+
+    assert done.stdout.startswith("hi\n"), done.stderr
+    assert "evil" not in done.stdout
+    assert done.stdout.count("[core]") == 2

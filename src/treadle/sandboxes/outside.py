@@ -236,7 +236,7 @@ def _paths(section: str, key: str, value: str, top: str, beside: str) -> Iterato
     elif (section, key) in (("core", "hookspath"), ("init", "templatedir")):
         yield _placed(top, value)
     elif key not in _VALUES and not (section == "alias" and not value.startswith("!")):
-        words = _WORDS.findall(_HERE.sub(top, value.lstrip("!")))
+        words = _WORDS.findall(_HERE.sub(lambda _: top, value.lstrip("!")))
         for before, word in zip(("", *words), words, strict=False):
             # Of an alias, an option may be one of git, and its value a message. Git starts none by itself.
             is_value = _OPTION.fullmatch(before) is not None and section != "alias"

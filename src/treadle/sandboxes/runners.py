@@ -562,7 +562,7 @@ while read -r _ _ device root point flags _; do
   case $1 in "$device $root ${{flags%%,*}} $point" | "${{flags%%,*}} $point") shift;; esac
 done < /proc/self/mountinfo
 [ "$1" = -- ] || {{
-  echo "{launcher.MARK}the command was not run, since another one moved a folder while it was started. Not mounted: $1" >&2
+  printf '%s\n' "{launcher.MARK}the command was not run, since another one moved a folder while it was started. Not mounted: $1" >&2
   exit {FAILED}
 }}
 shift
@@ -1031,7 +1031,8 @@ def _lying_at(place: str, known: Mapping[str, Sequence[tuple[str, str, str, str,
     while below := [one for one in known.get(at[0], ()) if lies_in(escaped, (one[3],))]:
         at = min(below, key=lambda one: len(one[3]))
     _, device, root, point, flag = at
-    return f"{device} {root.rstrip('/')}{escaped.removeprefix(point.rstrip('/'))}", flag
+    path = f"{root.rstrip('/')}{escaped.removeprefix(point.rstrip('/'))}" or "/"
+    return f"{device} {path}", flag
 
 
 def _escaped(place: str) -> str:
