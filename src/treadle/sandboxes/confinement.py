@@ -301,7 +301,7 @@ def _still_there(looked_for: tuple[str, ...], found: Iterable[str]) -> tuple[str
 
 
 def _is_there(path: str) -> bool:
-    """Whether a path leads to something that is no link, or may do so: its folder is shut."""
+    """Whether a path leads to something that is not a link, or may do so: its folder is shut."""
     try:
         return not stat.S_ISLNK(os.lstat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
