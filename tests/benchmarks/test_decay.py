@@ -1,10 +1,25 @@
 """The guard against slow decay: what fixed scenarios cost, in calls and memory, stays near the recorded numbers. Asserts on no time."""
 
 import json
+import sys
+from types import FrameType
+from typing import Protocol
 
 import counts
 import pytest
 from scenarios import NAMES
+
+from treadle import Agent, open_session, tool
+from treadle.testing import ScriptedModel, call, text
+
+PROTOCOL_CHECK = type(Protocol).__instancecheck__.__code__
+
+
+@tool(effect="read", permission="allow")
+async def look() -> str:
+    """Look."""
+    return "seen"
+
 
 RECORDED = {"3.11": {"turn": {"calls": 2_000, "blocks": 1_000}}}
 
@@ -55,3 +70,24 @@ def test_each_version_has_a_number_for_each_scenario():
     recorded = json.loads(counts.RECORDED.read_text(encoding="utf-8"))
 
     assert {version: set(named) for version, named in recorded.items()} == {version: set(NAMES) for version in recorded}
+
+
+@pytest.mark.parametrize("place", ["memory", "file"])
+async def test_no_run_compares_an_object_with_a_runtime_protocol(place, tmp_path):
+    """`isinstance` reads all members of the protocol each time: one such check is a twentieth of a short run on Python 3.11."""
+    asked = []
+
+    def see(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is PROTOCOL_CHECK and frame.f_back is not None:
+            asked.append(f"{frame.f_back.f_code.co_qualname} ({frame.f_back.f_code.co_filename})")
+
+    agent = Agent(ScriptedModel([call("look"), text("done"), call("look"), text("done")]), tools=[look])
+    async with open_session(":memory:" if place == "memory" else tmp_path / "agent.db") as session:
+        await agent.run("Look", session=session)
+        sys.setprofile(see)
+        try:
+            result = await agent.run("Look again", session=session)
+        finally:
+            sys.setprofile(None)
+
+    assert (result.text, asked) == ("done", [])

@@ -18,8 +18,6 @@ from treadle.journals.store import held_of, with_messages
 from treadle.ports import (
     Clock,
     DueItem,
-    HasClock,
-    HasLive,
     HasOverview,
     InboxMessage,
     Journal,
@@ -28,7 +26,7 @@ from treadle.ports import (
     SessionInfo,
     UsageRow,
 )
-from treadle.ports.journals import ALL_SESSIONS
+from treadle.ports.journals import ALL_SESSIONS, has_clock, has_live
 from treadle.redaction import redacted_logger
 from treadle.state import Approval
 
@@ -70,13 +68,13 @@ class DegradingJournal:
 
     async def tell_live(self, session_id: str, number: int, pieces: Sequence[str], told: int) -> int:
         """As `HasLive` says; tells nobody where the store cannot."""
-        if not isinstance(self._journal, HasLive):
+        if not has_live(self._journal):
             return told
         return await self._journal.tell_live(session_id, number, pieces, told)
 
     def hear_live(self, session_id: str) -> AbstractAsyncContextManager[Callable[[], list[tuple[int, str]]]]:
         """As `HasLive` says; nothing comes where the store cannot."""
-        return self._journal.hear_live(session_id) if isinstance(self._journal, HasLive) else nullcontext(list)
+        return self._journal.hear_live(session_id) if has_live(self._journal) else nullcontext(list)
 
     async def append(self, session_id: str, events: Sequence[AnyEvent], *, state: str, durable: bool) -> None:
         """As the port says, but for a store that fails: then the events wait in memory.
@@ -268,7 +266,7 @@ class DegradingJournal:
         return self._journal.follow(session_id, after=after)
 
     async def now(self) -> float | None:
-        return await self._journal.now() if isinstance(self._journal, HasClock) else None
+        return await self._journal.now() if has_clock(self._journal) else None
 
     async def held(self, session_ids: Collection[str]) -> Collection[str]:
         return await held_of(self._journal, session_ids)

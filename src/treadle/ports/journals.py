@@ -3,7 +3,8 @@
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from decimal import Decimal
-from typing import Literal, Protocol, runtime_checkable
+from functools import cache
+from typing import Literal, Protocol, TypeGuard, runtime_checkable
 
 import msgspec
 
@@ -26,6 +27,8 @@ __all__ = [
     "SessionFilter",
     "SessionInfo",
     "UsageRow",
+    "has_clock",
+    "has_live",
 ]
 
 
@@ -439,3 +442,23 @@ class Journal(Protocol):
     async def close(self) -> None:
         """Store what is pending and let go of the store. May be called twice."""
         ...
+
+
+def has_clock(journal: Journal) -> TypeGuard[HasClock]:
+    """Whether a store has a clock. Asked in each run, where `isinstance` of a Protocol would read its members each time."""
+    return _is_with_clock(type(journal))
+
+
+@cache
+def _is_with_clock(kind: type[Journal]) -> bool:
+    return issubclass(kind, HasClock)
+
+
+def has_live(journal: Journal) -> TypeGuard[HasLive]:
+    """Whether a store tells followers what is not stored. Asked with each answer: see `has_clock`."""
+    return _is_with_live(type(journal))
+
+
+@cache
+def _is_with_live(kind: type[Journal]) -> bool:
+    return issubclass(kind, HasLive)

@@ -13,7 +13,7 @@ from treadle.errors import ConfigurationError, shown
 from treadle.events import AnyEvent
 from treadle.fields import Documented, NamedOptions, checked, explained
 from treadle.messages import Media, Message, ToolCall, Usage
-from treadle.ports.models import HasWindow, Model, ModelPart, ModelRequest, Pricing
+from treadle.ports.models import Model, ModelPart, ModelRequest, Pricing, window_of
 from treadle.ports.policies import SessionView
 from treadle.stops import Stop
 from treadle.tools import DEFAULT_MODE, Decision, Effect, JsonObject, Mode, Tool, ToolResult
@@ -341,9 +341,14 @@ class HasFacts(Protocol):
 @explained
 def facts_of(model: Model) -> ModelFacts:
     """Return what is known about a model."""
-    if isinstance(model, HasFacts):
-        return model.facts
-    return ModelFacts(window=model.window, price=model.price) if isinstance(model, HasWindow) else ModelFacts()
+    facts: ModelFacts | None = getattr(model, "facts", None)  # `isinstance` of a Protocol is slow, and each run asks
+    if facts is not None:
+        return facts
+    window, price = window_of(model), model.price
+    return _UNKNOWN if window is None and price is None else ModelFacts(window=window, price=price)
+
+
+_UNKNOWN = ModelFacts()
 
 
 @explained

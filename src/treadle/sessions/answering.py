@@ -1,13 +1,13 @@
 """Answering: what people say to calls that wait for consent or an input, or are in doubt, and why it comes too late."""
 
 from collections.abc import AsyncIterator, Sequence
-from functools import cache
 from typing import Literal, NamedTuple
 
 from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, JournalError, UnknownDoubt, UnknownInput, shown
 from treadle.events import ApprovalAnswered, ToolResolved, ToolSuspended
-from treadle.ports import Clock, HasClock, HasOverview, Journal
+from treadle.ports import Clock, HasOverview, Journal
+from treadle.ports.journals import has_clock
 from treadle.sessions.explain import events_of_all
 from treadle.sessions.ledger import Ledger
 from treadle.sessions.maintenance import check_here, check_text, check_there, fold, take_in
@@ -162,22 +162,13 @@ def has_input(call_id: str) -> UnknownInput:
 
 async def store_time(journal: Journal) -> float | None:
     """Return the time by the store's clock, on which machines that share a store agree; None where it has none."""
-    if not _has_clock(type(journal)):
-        return None
-    assert isinstance(journal, HasClock)
-    return await journal.now()
+    return await journal.now() if has_clock(journal) else None
 
 
 async def time_of(journal: Journal, clock: Clock) -> float:
     """Return the time by the store's clock, or by ours where it has none."""
     now = await store_time(journal)
     return clock.now() if now is None else now
-
-
-@cache
-def _has_clock(kind: type[Journal]) -> bool:
-    """Whether stores of this kind have a clock. Looked up once for each: checking a protocol takes long."""
-    return issubclass(kind, HasClock)
 
 
 def _answered(approval_id: str, answer: object, by: object, at: object) -> str:

@@ -6,7 +6,6 @@ The pieces of one answer are one text, a line each. Its number is that of the an
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, suppress
-from typing import Any
 
 import msgspec
 
@@ -23,6 +22,7 @@ from treadle.events import (
     encode_event,
 )
 from treadle.ports import HasLive, Journal
+from treadle.ports.journals import has_live
 from treadle.redaction import redacted_logger
 
 __all__ = ["LiveTeller", "teller_of", "with_live"]
@@ -115,8 +115,7 @@ class LiveTeller:
 
 def teller_of(journal: Journal, session_id: str) -> LiveTeller | None:
     """Return what tells the followers of a session; None where its journal cannot."""
-    line: Any = journal  # `isinstance` of a Protocol is slow, and this is asked in each run
-    return LiveTeller(line, session_id) if hasattr(journal, "tell_live") else None
+    return LiveTeller(journal, session_id) if has_live(journal) else None
 
 
 class _Answer(msgspec.Struct):
