@@ -3,7 +3,7 @@ MODEL=openai:gpt-5-mini uvicorn support_desk:app --timeout-graceful-shutdown 5""
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
@@ -66,7 +66,7 @@ def make_desk(model: str | Model) -> Agent[None, Outcome]:
 
 
 @asynccontextmanager
-async def working(_: FastAPI) -> AsyncIterator[None]:
+async def working(_: FastAPI) -> AsyncGenerator[None]:
     """Run tickets, also those of a process that died. At the end of this one, hand over what is under way."""
     work = asyncio.create_task(Worker(JOURNAL, [make_desk(os.environ["MODEL"])]).run())
     yield

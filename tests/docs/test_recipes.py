@@ -6,8 +6,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ def served(app: str, folder: Path, turns: list[dict[str, Any]]) -> Iterator[str]
         process.communicate(timeout=SECONDS)
 
 
-async def events(client: ClientSession, address: str, after: int = 0, **post: Any) -> AsyncIterator[dict[str, Any]]:
+async def events(client: ClientSession, address: str, after: int = 0, **post: Any) -> AsyncGenerator[dict[str, Any]]:
     """Yield the events of a stream with their numbers."""
     asked = client.post(address, json=post) if post else client.get(address, headers={"Last-Event-ID": str(after)})
     async with asked as response:
@@ -60,11 +60,13 @@ async def events(client: ClientSession, address: str, after: int = 0, **post: An
                 yield json.loads(line[6:])
 
 
-async def up_to(stream: AsyncIterator[dict[str, Any]], status: str) -> dict[str, Any]:
-    async for event in stream:
-        if event["type"] == "end" and event["status"] == status:
-            return event
-    pytest.fail(f"the stream ended without {status}")
+async def up_to(stream: AsyncGenerator[dict[str, Any]], *wanted: str) -> dict[str, Any]:
+    """Read a stream up to an event of that type or with that status; then go away."""
+    async with aclosing(stream):
+        async for event in stream:
+            if event.get("status", event["type"]) in wanted:
+                return event
+    pytest.fail(f"the stream ended without {wanted}")
 
 
 async def test_a_chat_remembers_after_a_restart(tmp_path: Path) -> None:
@@ -86,7 +88,7 @@ async def test_a_ticket_survives_the_restart_of_its_desk_and_waits_for_a_person(
     async with ClientSession() as client, asyncio.timeout(SECONDS):
         with served("support_desk", tmp_path, [slow]) as address:
             ticket = (await (await client.post(f"{address}/tickets", json={"text": "My parcel is lost"})).json())["id"]
-            begun = await anext(events(client, f"{address}/tickets/{ticket}/events"))
+            begun = await up_to(events(client, f"{address}/tickets/{ticket}/events"), "start")
         with served("support_desk", tmp_path, [refund, {"text": json.dumps(outcome)}]) as address:
             paused = await up_to(events(client, f"{address}/tickets/{ticket}/events"), "paused")
             (waiting,) = await (await client.get(f"{address}/approvals")).json()
