@@ -46,9 +46,9 @@ def existing(paths: "list[str]") -> "list[str]":
     names: dict[str, set[str]] = {}
     found = []
     for path in paths:
-        folder, name = os.path.split(path)
+        folder, _, name = path.rpartition("/")
         if folder not in names:
-            names[folder] = {one.name for one in entries_of(folder)}
+            names[folder] = {one.name for one in entries_of(folder or "/")}
         begin, star, end = name.partition("*")
         fitting = (one for one in names[folder] if one.startswith(begin) and one.endswith(end)) if star else (name,)
         found += [

@@ -391,7 +391,8 @@ def _protected(about: Confinement, folders: Sequence[str], found: _Found) -> tup
         *in_home,
         *entered,
     ]
-    closed = [*protected, *configured, *obeyed, *bare, *credential_names(os.environ)]
+    credentials = [one for one in credential_names(os.environ) if lies_in(one, folders)]
+    closed = [*protected, *configured, *obeyed, *bare, *credentials]
     places = [*existing(protected), *configured, *obeyed, *found.repositories, *found.deeper]
     inner_links = list(_links_in(places))
     places += [*inner_links, *(one for one in own_places() if one not in folders)]
