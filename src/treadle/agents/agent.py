@@ -29,7 +29,7 @@ from treadle.agents.checks import (
     equipped,
 )
 from treadle.agents.children import carry_out
-from treadle.agents.options import AgentChanges, AgentOptions, Instructions, RunOptions
+from treadle.agents.options import AgentChanges, AgentOptions, Instructions, RunOptions, Tools
 from treadle.agents.run import Run
 from treadle.budgets import Budget, Deadline, Guards, TenantBudget
 from treadle.context.compilers import compiler_for
@@ -317,7 +317,7 @@ class Agent(Generic[Deps_contra, Output_co]):
         *,
         name: str | None = None,
         instructions: "Instructions[Deps_contra] | None" = None,
-        tools: "Sequence[Tool[Deps_contra] | Toolset]" = (),
+        tools: "Tools[Deps_contra]" = (),
         policy: Policy | None = None,
         sandbox: Runner | None = None,
         approver: "Approver | Policy | Callable[[Approval], Any] | None" = None,
@@ -328,7 +328,7 @@ class Agent(Generic[Deps_contra, Output_co]):
         profile: str | None = None,
         compiler: Compiler | None = None,
         compactor: Compactor | None = None,
-        output: "TypeForm[Output_co] | JsonObject | None" = None,
+        output: Any = None,  # Any: a type or a JSON Schema; the overloads say which
         tool_choice: str = "auto",
         history: Literal["all", "current"] = "all",
         guards: Guards | None = None,

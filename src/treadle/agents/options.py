@@ -12,10 +12,14 @@ from treadle.sessions.session import Session
 from treadle.state import Approval
 from treadle.tools import JsonObject, Runner, Tool
 
-__all__ = ["AgentChanges", "AgentOptions", "Instructions", "RunOptions"]
+__all__ = ["AgentChanges", "AgentOptions", "Instructions", "RunOptions", "Tools"]
 
 Instructions: TypeAlias = Instruction[Deps] | Sequence[Instruction[Deps]]
 """A text, a function of the `RunContext` that returns one, or a list of these, which are joined in order."""
+
+
+Tools: TypeAlias = Sequence[Tool[Deps] | Toolset]
+"""Tools and toolsets; a tool may need no other deps than its agent has."""
 
 
 class RunOptions(TypedDict, Generic[Deps], total=False):
@@ -26,7 +30,7 @@ class RunOptions(TypedDict, Generic[Deps], total=False):
     deadline: Deadline | None
     model: str | Model | None
     instructions: Instructions[Deps] | None
-    tools: Sequence[Tool[Deps] | Toolset] | None
+    tools: Tools[Deps] | None
     metadata: JsonObject | None
     tenant: str | None
     single_turn: bool
@@ -37,7 +41,7 @@ class AgentOptions(TypedDict, Generic[Deps], total=False):
 
     name: str | None
     instructions: Instructions[Deps] | None
-    tools: Sequence[Tool[Deps] | Toolset]
+    tools: Tools[Deps]
     policy: Policy | None
     sandbox: Runner | None
     approver: Approver | Policy | Callable[[Approval], Any] | None  # Any: an answer in one of its forms
