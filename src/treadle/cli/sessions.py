@@ -4,7 +4,7 @@ import getpass
 import shlex
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -29,7 +29,9 @@ from treadle.events import (
     ToolStarted,
 )
 from treadle.ports import HasOverview, Journal, SessionInfo
-from treadle.workers import StrandedSession, stranded_sessions
+
+if TYPE_CHECKING:  # loads all that workers need
+    from treadle.workers import StrandedSession
 
 __all__ = [
     "UNREADABLE",
@@ -84,14 +86,16 @@ async def opened(path: str, *, must_exist: bool = False) -> AsyncIterator[Journa
         await journal.close()
 
 
-async def stranded_in(journal: Journal, options: Options, **asked: Any) -> Sequence[StrandedSession]:
+async def stranded_in(journal: Journal, options: Options, **asked: Any) -> "Sequence[StrandedSession]":
     """Return what `stranded_sessions` finds, each with a command that finds this journal from here."""
+    from treadle.workers import stranded_sessions  # noqa: PLC0415 - as above
+
     named, same = f" --journal {shlex.quote(journal.location)}", same_journal(options)
     found = await stranded_sessions(journal, **asked)
     return [msgspec.structs.replace(one, message=one.message.replace(named, same)) for one in found]
 
 
-def stranded_line(session: StrandedSession) -> str:
+def stranded_line(session: "StrandedSession") -> str:
     """Return a line about a session that no worker can continue."""
     return f"{session.session_id}  stranded: {one_line(session.message, 2000)}"
 

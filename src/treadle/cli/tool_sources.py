@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -35,7 +35,9 @@ from treadle.toolsets import (
     todo_tool,
     writing_tools,
 )
-from treadle.workers import AgentMaker
+
+if TYPE_CHECKING:  # loads all that workers need
+    from treadle.workers import AgentMaker
 
 __all__ = ["carried_out_apart", "found_subagents", "known_tools", "load_agents", "load_tools", "subagents_of"]
 
@@ -310,7 +312,7 @@ def _files_in(folder: Path, notes: list[str]) -> list[Path]:
 # of them.
 
 
-def load_agents(sources: Iterable[str], folder: Any) -> dict[str, AgentMaker]:
+def load_agents(sources: Iterable[str], folder: Any) -> "dict[str, AgentMaker]":
     """Return what makes each agent, by its name.
 
     Raises:
@@ -325,7 +327,7 @@ def load_agents(sources: Iterable[str], folder: Any) -> dict[str, AgentMaker]:
     return found
 
 
-def _load_agent(source: str, folder: Any) -> Mapping[str, AgentMaker]:
+def _load_agent(source: str, folder: Any) -> "Mapping[str, AgentMaker]":
     text = source.strip()
     if text.endswith(".py"):
         module = module_of_file(folder / text, "--agents")
@@ -342,7 +344,7 @@ def _load_agent(source: str, folder: Any) -> Mapping[str, AgentMaker]:
     return agents
 
 
-def _agents_in(value: Any) -> dict[str, AgentMaker]:
+def _agents_in(value: Any) -> "dict[str, AgentMaker]":
     """Return the agents of a value; empty where there are none."""
     match value:
         case Agent():

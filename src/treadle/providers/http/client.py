@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Mapping
 from importlib import import_module
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-from urllib.request import getproxies, proxy_bypass
 
 import msgspec
 from yarl import URL
@@ -172,6 +171,8 @@ async def _close(held: _Held) -> None:
 
 def proxy_for(scheme: str, authority: str) -> URL | None:
     """Return the environment's proxy for a server; None for this machine itself, which no proxy can reach for us."""
+    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - once a host, and not before the first request
+
     proxies = getproxies()
     proxy = proxies.get(scheme) or proxies.get("all")
     if (
