@@ -152,3 +152,11 @@ def test_a_writable_folder_that_is_gone_ends_the_command_for_its_room_and_not_fo
     asyncio.run(room.wait_used_up())
 
     assert room.is_used_up
+
+
+def test_a_temporary_folder_that_is_gone_is_no_full_disk(tmp_path: Path):
+    (tmp_path / "temporary").mkdir()
+    use = DiskUse((str(tmp_path), str(tmp_path / "temporary")), 10**12)
+    (tmp_path / "temporary").rmdir()
+
+    assert not use.is_used_up(use.taken())

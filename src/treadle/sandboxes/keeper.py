@@ -54,8 +54,14 @@ class DiskUse:
         self._free = self._free_now()
 
     def taken(self) -> int:
-        """Return the bytes by which the free space has shrunk. Cheap."""
-        now = self._free_now()  # a folder that is gone has no room that could be used up
+        """Return the bytes by which the free space has shrunk. Cheap.
+
+        Raises:
+            OSError: All of the folders are gone. One that is gone beside others has no room that could be used up.
+        """
+        now = self._free_now()
+        if not now:
+            raise OSError("The writable folders are gone.")
         return sum(free - now[one] for one, free in self._free.items() if one in now)
 
     def is_used_up(self, taken: int) -> bool:
