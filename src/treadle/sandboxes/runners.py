@@ -1007,9 +1007,15 @@ def _expected(mounts: Mapping[str, tuple[str, ...]]) -> list[str]:
         of, flag = _lying_at(place if source == place else os.devnull, known)
         flag = flag if option in ("--bind", "--dev-bind") else "ro"
         found.append(f"{of} {flag} {_escaped(place)}" if source == place else f"{flag} {_escaped(place)}")
+    if sum(map(len, found)) > _MOST_EXPECTED:
+        raise OSError(
+            f"There are {len(found)} places to protect or to cover in the folder, more than can be: {found[-1]}"
+        )
     return found
 
 
+_MOST_EXPECTED = 1_500_000
+"""Characters of the list of what must be mounted: it is handed over as arguments."""
 _OWN_MOUNTS = ("--size", "--proc", "--dev", "--ro-bind-try")
 """Of these mounts nothing depends on what lies below: the command's own, and a file that may be missing."""
 
