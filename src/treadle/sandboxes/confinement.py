@@ -149,7 +149,7 @@ _KEPT_OF_GIT = (
     *UNDER_WAY,
 )
 """What stays read-only of a repository whose history may be written: who writes it has git run a program later."""
-_CLOSED_OF_GIT = ("hooks", "commondir", "config.worktree", "modules", "remotes", "branches", *CONTINUED)
+_CLOSED_OF_GIT = ("config", "hooks", "commondir", "config.worktree", "modules", "remotes", "branches", *CONTINUED)
 """Of these, what a command may not make."""
 _MOST_FOLDERS, _MOST_LOOKED_AT, _MOST_COVERED = 300, 200_000, 2_000
 _NO_PROJECTS = frozenset((".git", "node_modules", "__pycache__"))
