@@ -119,6 +119,14 @@ class World:
         raise TypeError(f"Give valid.py a value of {annotation!r}.")
 
 
+class _Nothing:
+    """An asynchronous iterable without items."""
+
+    async def __aiter__(self) -> typing.AsyncIterator[Any]:
+        return
+        yield
+
+
 _TYPES: dict[Any, Any] = {
     Any: "x",
     object: "x",
@@ -132,6 +140,7 @@ _TYPES: dict[Any, Any] = {
     type(None): None,
     type: treadle.NotDone,
     dict: {},
+    collections.abc.AsyncIterable: _Nothing(),
     collections.abc.Mapping: {},
     list: [],
     tuple: (),

@@ -91,5 +91,5 @@ async def test_what_a_fork_has_copied_is_counted_once_and_a_called_agent_counts_
 
 async def test_groups_that_are_one_text_are_refused():
     async with open_journal("memory:") as journal:
-        with pytest.raises(ConfigurationError, match="by is a list of words"):
+        with pytest.raises(ConfigurationError, match="by must be a list"):
             await journal.usage("tenant")

@@ -178,6 +178,7 @@ class MemoryJournal:
         self._check_open()
         return tuple(self._shelves)
 
+    @checked
     async def usage(
         self, by: Sequence[str] = ("tenant", "model", "day"), *, since: Deadline | None = None
     ) -> Sequence[UsageRow]:

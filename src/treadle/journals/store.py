@@ -547,6 +547,7 @@ class StoreJournal(Generic[_B]):
             await self._notifications.wait(session_id, LOOK_SECONDS)
             await self._store.settle()
 
+    @checked
     async def usage(
         self, by: Sequence[str] = ("tenant", "model", "day"), *, since: Deadline | None = None
     ) -> Sequence[UsageRow]:

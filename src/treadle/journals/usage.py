@@ -7,7 +7,6 @@ from decimal import Decimal
 import msgspec
 
 from treadle.budgets import Deadline, epoch_seconds
-from treadle.errors import ConfigurationError, shown
 from treadle.events import (
     AnyEvent,
     DecisionRejected,
@@ -31,8 +30,6 @@ _FORMATS = {"day": "%Y-%m-%d", "month": "%Y-%m"}
 
 async def usage_of(journal: Journal, by: Sequence[str], since: Deadline | None) -> Sequence[UsageRow]:
     """Return what all sessions have used, as `Journal.usage` says."""
-    if isinstance(by, str) or not all(isinstance(word, str) for word in by):
-        raise ConfigurationError(f'by is a list of words, such as ("tenant", "model"); got {shown(by)}.')
     after = 0.0 if since is None else epoch_seconds(since)
     rows: dict[tuple[str, ...], UsageRow] = {}
     for info in await journal.sessions(SessionFilter(since=after)):

@@ -127,6 +127,7 @@ class FaultyJournal:
         self._after()
         return sessions
 
+    @checked
     async def usage(
         self, by: Sequence[str] = ("tenant", "model", "day"), *, since: Deadline | None = None
     ) -> Sequence[UsageRow]:
