@@ -189,11 +189,7 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
     trusted = Held() if options.is_bare else _held(root, environment, notes)
     layers = _layers(options, root, environment, trusted)
     if not notes:  # else it has been said
-        notes += [
-            f"{layer.origin} sets {' and '.join(layer.untrusted)}, which does not count: the folder is not trusted. Review it, then run: treadle trust approve {shlex.quote(os.path.realpath(root))}"
-            for layer in layers
-            if layer.untrusted
-        ]
+        notes += _untrusted(layers, root)
     check_profile(options.profile, layers)
     is_remembered = "profile" in options.remembered
     project = next((layer for layer in layers if layer.owner == "project"), None)
@@ -246,6 +242,15 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
         worker_limits=_worker_limits(files, choice.origins, notes),
         notes=tuple(notes),
     )
+
+
+def _untrusted(layers: Sequence[Layer], root: str) -> list[str]:
+    """Return what is said of files that set what counts in trusted folders only."""
+    return [
+        f"{layer.origin} sets {' and '.join(layer.untrusted)}, which does not count: the folder is not trusted. Review it, then run: treadle trust approve {shlex.quote(os.path.realpath(root))}"
+        for layer in layers
+        if layer.untrusted
+    ]
 
 
 def profile_names(options: Options, environment: Mapping[str, str] = os.environ) -> list[str]:
