@@ -244,7 +244,7 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
     )
 
 
-def _untrusted(layers: Sequence[Layer], root: str) -> list[str]:
+def _untrusted(layers: Sequence[Layer], root: Path) -> list[str]:
     """Return what is said of files that set what counts in trusted folders only."""
     return [
         f"{layer.origin} sets {' and '.join(layer.untrusted)}, which does not count: the folder is not trusted. Review it, then run: treadle trust approve {shlex.quote(os.path.realpath(root))}"
