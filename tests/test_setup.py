@@ -83,6 +83,7 @@ def test_make_alone_lists_its_words(checkout):
         "bench",
         "bench-record",
         "bench-rivals",
+        "bench-models",
         "soak",
         "simulate",
         "mutate",

@@ -24,6 +24,7 @@ FOR_PROGRAMS = [
     "src/treadle/workers/worker.py",  # the name of a worker's agent
     "src/treadle/providers/recorded.py",
     "src/treadle/stops.py",  # for programs; people read the words of next_step
+    "src/treadle/sync.py",
 ]
 
 

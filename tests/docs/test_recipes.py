@@ -52,12 +52,18 @@ def served(app: str, folder: Path, turns: list[dict[str, Any]]) -> Iterator[str]
 
 async def events(client: ClientSession, address: str, after: int = 0, **post: Any) -> AsyncGenerator[dict[str, Any]]:
     """Yield the events of a stream with their numbers."""
-    asked = client.post(address, json=post) if post else client.get(address, headers={"Last-Event-ID": str(after)})
-    async with asked as response:
+    request = client.post(address, json=post) if post else client.get(address, headers={"Last-Event-ID": str(after)})
+    async with request as response:
         assert response.status == 200, await response.text()
         async for line in response.content:
             if line.startswith(b"data: "):
                 yield json.loads(line[6:])
+
+
+async def asked(client: ClientSession, method: str, address: str, **words: Any) -> tuple[int, Any]:
+    """Return the status and the JSON of an answer; its connection is given back."""
+    async with client.request(method, address, **words) as response:
+        return response.status, await response.json(content_type=None)
 
 
 async def up_to(stream: AsyncGenerator[dict[str, Any]], *wanted: str) -> dict[str, Any]:
@@ -75,7 +81,7 @@ async def test_a_chat_remembers_after_a_restart(tmp_path: Path) -> None:
             said = [one async for one in events(client, f"{address}/chat/ada", text="I am Ada")]
         with served("chat", tmp_path, [{"text": "You are Ada."}]) as address:
             await up_to(events(client, f"{address}/chat/ada", text="Who am I?"), "completed")
-            history = await (await client.get(f"{address}/chat/ada")).json()
+            history = (await asked(client, "GET", f"{address}/chat/ada"))[1]
     assert "".join(one["text"] for one in said if one["type"] == "text") == "Hello Ada."
     assert [one["text"] for one in history] == ["I am Ada", "Hello Ada.", "Who am I?", "You are Ada."]
     assert len((RECIPES / "chat.py").read_text().splitlines()) <= 40
@@ -87,18 +93,18 @@ async def test_a_ticket_survives_the_restart_of_its_desk_and_waits_for_a_person(
     refund = {"calls": [{"name": "refund", "arguments": {"order": "order-17", "euros": 20}}]}
     async with ClientSession() as client, asyncio.timeout(SECONDS):
         with served("support_desk", tmp_path, [slow]) as address:
-            ticket = (await (await client.post(f"{address}/tickets", json={"text": "My parcel is lost"})).json())["id"]
+            ticket = (await asked(client, "POST", f"{address}/tickets", json={"text": "My parcel is lost"}))[1]["id"]
             begun = await up_to(events(client, f"{address}/tickets/{ticket}/events"), "start")
         with served("support_desk", tmp_path, [refund, {"text": json.dumps(outcome)}]) as address:
             paused = await up_to(events(client, f"{address}/tickets/{ticket}/events"), "paused")
-            (waiting,) = await (await client.get(f"{address}/approvals")).json()
+            (waiting,) = (await asked(client, "GET", f"{address}/approvals"))[1]
             place = f"{address}/tickets/{ticket}/approvals/{waiting['id']}"
-            first = await client.post(place, json={"answer": "allow", "by": "bo"})
+            first, _ = await asked(client, "POST", place, json={"answer": "allow", "by": "bo"})
             end = await up_to(events(client, f"{address}/tickets/{ticket}/events", after=paused["seq"]), "completed")
-            second = await client.post(place, json={"answer": "deny", "by": "cy"})
+            second, _ = await asked(client, "POST", place, json={"answer": "deny", "by": "cy"})
     assert begun["type"] == "start"
     assert waiting["arguments"] == {"order": "order-17", "euros": 20}
-    assert (first.status, second.status) == (200, 409)
+    assert (first, second) == (200, 409)
     assert end["output"] == outcome
 
 
@@ -130,8 +136,8 @@ async def test_a_bot_answers_each_update_once(tmp_path: Path) -> None:
     async with ClientSession() as client, asyncio.timeout(SECONDS):
         with served("webhook", tmp_path, [{"text": "One."}, {"text": "Two."}]) as address:
             for number, text in ((1, "Hello"), (1, "Hello"), (2, "And?")):
-                await client.post(f"{address}/webhook", json={"number": number, "chat": "c", "text": text})
-            while len(sent := await (await client.get(f"{address}/outbox")).json()) < 2:
+                await asked(client, "POST", f"{address}/webhook", json={"number": number, "chat": "c", "text": text})
+            while len(sent := (await asked(client, "GET", f"{address}/outbox"))[1]) < 2:
                 await asyncio.sleep(0.01)  # sleep: a messenger tells nobody that it has sent something
     assert [one["text"] for one in sent] == ["One.", "Two."]
 
@@ -140,8 +146,7 @@ async def test_a_tenant_sees_its_own_chats_and_costs_and_ends_at_its_own_budget(
     turn = {"text": "Yes.", "usage": {"input_tokens": 2_000_000, "output_tokens": 0}}
 
     async def ask(key: str, chat: str) -> tuple[int, Any]:
-        response = await client.post(f"{address}/chats/{chat}", json={"text": "Is it?"}, headers={"key": key})
-        return response.status, await response.json()
+        return await asked(client, "POST", f"{address}/chats/{chat}", json={"text": "Is it?"}, headers={"key": key})
 
     async with ClientSession() as client, asyncio.timeout(SECONDS):
         with served("tenants", tmp_path, [turn]) as address:
@@ -149,7 +154,7 @@ async def test_a_tenant_sees_its_own_chats_and_costs_and_ends_at_its_own_budget(
             assert (await ask("key-of-bo", "one"))[0] == 404
             assert (await ask("key-of-eve", "one"))[0] == 401
             assert (await ask("key-of-bo", "two"))[0] == 200
-            usage = await (await client.get(f"{address}/usage", headers={"key": "key-of-ada"})).json()
+            usage = (await asked(client, "GET", f"{address}/usage", headers={"key": "key-of-ada"}))[1]
     assert [status for status, _ in answers] == [200, 200, 429]
     assert "The budget of tenant 'K7', user 'ada' in" in answers[2][1]["detail"]
     assert [(row["tenant"], row["user"], float(row["cost"])) for row in usage] == [("K7", "ada", 1.0)]
@@ -163,7 +168,7 @@ async def test_a_ticket_behind_flask_is_run_by_a_worker(tmp_path: Path) -> None:
     words = ["worker", "--journal", "desk.db", "--agents", str(RECIPES / "flask_desk.py")]
     async with ClientSession() as client, asyncio.timeout(SECONDS):
         with served("flask_desk", tmp_path, turns) as address:
-            ticket = (await (await client.post(f"{address}/tickets", json={"text": "Lost"})).json())["id"]
+            ticket = (await asked(client, "POST", f"{address}/tickets", json={"text": "Lost"}))[1]["id"]
             worker = subprocess.Popen(
                 [sys.executable, "-m", "treadle", *words],
                 cwd=tmp_path,
@@ -171,10 +176,11 @@ async def test_a_ticket_behind_flask_is_run_by_a_worker(tmp_path: Path) -> None:
                 stderr=subprocess.DEVNULL,
             )
             try:
-                while not (waiting := await (await client.get(f"{address}/approvals")).json()):
+                while not (waiting := (await asked(client, "GET", f"{address}/approvals"))[1]):
                     await asyncio.sleep(0.05)  # sleep: HTTP tells nobody that a question has come
-                await client.post(f"{address}/tickets/{ticket}/approvals/{waiting[0]['id']}", json={"answer": "allow"})
-                outcome = await (await client.get(f"{address}/tickets/{ticket}")).json()
+                place = f"{address}/tickets/{ticket}/approvals/{waiting[0]['id']}"
+                await asked(client, "POST", place, json={"answer": "allow"})
+                outcome = (await asked(client, "GET", f"{address}/tickets/{ticket}"))[1]
             finally:
                 worker.terminate()
                 worker.wait()

@@ -121,6 +121,7 @@ async def test_everything_is_done_with_the_keyboard_alone(browser, site):
     await page.keyboard.press("g")
     await page.keyboard.press("s")
     await expect(page.get_by_role("heading", name="Sessions")).to_be_visible()
+    await page.wait_for_load_state("load")
     await page.keyboard.press("/")
     await page.keyboard.type("invoice 2")
     await expect(page.locator("tbody tr")).to_have_count(1)

@@ -320,6 +320,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     matcher: Matcher | None
     """Whether a tool or a source fits; None where all do."""
     timeout: float
+    """Seconds that one of its programs may take."""
     folder: str
     fails: Fails
     stopped: dict[str, str] = {}

@@ -57,7 +57,7 @@ class DiskUse:
         """Return the bytes by which the free space has shrunk. Cheap.
 
         Raises:
-            OSError: All of the folders are gone. One that is gone beside others has no room that could be used up.
+            OSError: All of the folders are gone. One of several that is gone has no room that could be used up.
         """
         now = self._free_now()
         if not now:

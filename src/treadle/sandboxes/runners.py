@@ -644,7 +644,7 @@ class _Confined:
         self, command: Command, proxy: Proxy | None, numbers: Sequence[int], told: int
     ) -> ProcessResult:
         channel, about = () if proxy is None else (proxy.descriptor,), self.confinement
-        launch = self.launch(command, numbers, *channel)
+        launch = self._launch(command, numbers, *channel)
         launch.hand_over()
         before, misleading = launch.places.identities(), launch.places.misleading()
         room = None if about.disk_bytes is None else Room(DiskUse(launch.places.writable, about.disk_bytes))
@@ -692,7 +692,7 @@ class _Confined:
             raise OSError("A command in the background cannot reach single hosts. It needs: network *")
         if GIT in parse_needs(command.lifted):
             raise OSError("A command in the background cannot write the git history. Run it in the foreground.")
-        launch, about = self.launch(command, _DETACHED), self.confinement
+        launch, about = self._launch(command, _DETACHED), self.confinement
         joined = groups.lasting_group(max_processes=about.max_processes, memory_bytes=about.memory_bytes)
         self._check_groups(joined)
         return Detached(
@@ -715,7 +715,7 @@ class _Confined:
             return []
         return [one for one in parse_needs(command.lifted) if one.kind == "network"]
 
-    def launch(self, command: Command, numbers: Sequence[int], channel: int | None = None) -> Launch:
+    def _launch(self, command: Command, numbers: Sequence[int], channel: int | None = None) -> Launch:
         """Return what is started for a command.
 
         Args:
@@ -729,7 +729,7 @@ class _Confined:
         """Say why this sandbox cannot run even an empty command here; None if it can. Takes some 50 ms."""
         try:
             with _descriptors() as (numbers, _), self._groups() as joined:
-                launch = self.launch(Command(arguments=(_SHELL, "-c", ":")), numbers)
+                launch = self._launch(Command(arguments=(_SHELL, "-c", ":")), numbers)
                 launch.hand_over()
                 done = subprocess.run(  # noqa: S603 - our own arguments
                     _arguments(launch, joined),
@@ -788,7 +788,7 @@ class Bubblewrap(_Confined):
         self._program = program
 
     @checked
-    def launch(self, command: Command, numbers: Sequence[int], channel: int | None = None) -> Launch:
+    def _launch(self, command: Command, numbers: Sequence[int], channel: int | None = None) -> Launch:
         """Return what is started for a command.
 
         Args:
@@ -843,6 +843,7 @@ class Landlock(_Confined):
     _keeps_deeper = False  # in a folder that has one of them, nothing new could be made
 
     @staticmethod
+    @checked
     def lifts(need: Need) -> Need:
         """Return what it lifts for a need: nothing but the whole network, folders, and the sandbox itself."""
         if need == GIT:
@@ -863,7 +864,7 @@ class Landlock(_Confined):
         self._temporary = ""
 
     @checked
-    def launch(self, command: Command, numbers: Sequence[int], channel: int | None = None) -> Launch:
+    def _launch(self, command: Command, numbers: Sequence[int], channel: int | None = None) -> Launch:
         """Return what is started for a command.
 
         Args:
@@ -931,6 +932,7 @@ def _remove(folder: str, process: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@checked
 def find_sandbox(confinement: Confinement | None = None) -> Bubblewrap | Landlock:
     """Return the best sandbox of this machine: bubblewrap, else Landlock. Its kind has run a program, which takes some 50 ms.
 

@@ -48,17 +48,20 @@ def new_token(name: str, *, role: Role = "see", tenants: Iterable[str] | None = 
         ConfigurationError: The name or the role is invalid.
     """
     secret = "tw_" + secrets.token_urlsafe(32)
-    of_tenants = None if tenants is None else tuple(tenants)
+    of_tenants = None if tenants is None else _texts("tenants", tenants)
     return checked_token(Token(name=name, sha256=_hashed(secret), role=role, tenants=of_tenants)), secret
 
 
 def checked_token(token: Token) -> Token:
     """Return a token. Raises ConfigurationError: its name or its role is invalid."""
+    if not isinstance(token, Token):
+        raise ConfigurationError(f"A token is made by new_token(); got {token!r:.80}.")
+    _check_text("A token's name", token.name)
     if not token.name.isprintable() or not 0 < len(token.name) <= 100 or token.name.endswith(")"):
         raise ConfigurationError(
             f"A token's name has 1 to 100 printable characters and does not end with ')'; got {token.name!r:.120}."
         )
-    if token.role not in ROLES:
+    if not isinstance(token.role, str) or token.role not in ROLES:
         raise ConfigurationError(f"A token's role is one of {', '.join(ROLES)}; got {token.role!r:.80}.")
     return token
 
@@ -129,12 +132,15 @@ class Access:
         proxy_role: Role = "answer",
         hosts: Sequence[str] = (),
     ) -> None:
-        if proxy_role not in ROLES:
+        if not isinstance(proxy_role, str) or proxy_role not in ROLES:
             raise ConfigurationError(f"proxy_role is one of {', '.join(ROLES)}; got {proxy_role!r:.80}.")
+        if not isinstance(tokens, Iterable):
+            raise ConfigurationError(f"tokens are made by new_token(); got {tokens!r:.80}.")
+        _check_text("proxy_header", proxy_header)
         self.tokens = tuple(checked_token(token) for token in tokens)
         self.proxy_header = proxy_header.lower()
         self._proxy_role: Role = proxy_role
-        self.hosts = frozenset(host.lower() for host in hosts)
+        self.hosts = frozenset(host.lower() for host in _texts("hosts", hosts))
         self._links: dict[str, tuple[Person, float]] = {}
         self._logins: dict[str, Login] = {}
 
@@ -147,6 +153,9 @@ class Access:
 
     def new_link(self, name: str, *, role: Role = "operate") -> str:
         """Return a key that lets one browser in, once, within ten minutes."""
+        _check_text("A name", name)
+        if not isinstance(role, str) or role not in ROLES:
+            raise ConfigurationError(f"A role is one of {', '.join(ROLES)}; got {role!r:.80}.")
         key = secrets.token_urlsafe(24)
         self._links[_hashed(key)] = (Person(name=name, role=role, proof="link"), time.time() + _LINK_SECONDS)
         return key
@@ -158,6 +167,8 @@ class Access:
 
     def log_in(self, person: Person) -> str:
         """Return the cookie of a new login."""
+        if not isinstance(person, Person):
+            raise ConfigurationError(f"A login is of a Person; got {person!r:.80}.")
         now = time.time()
         self._logins = {key: one for key, one in self._logins.items() if one.until > now}
         while len(self._logins) >= _MOST_LOGINS:
@@ -187,6 +198,8 @@ class Access:
 
     def of_proxy(self, headers: Mapping[str, str]) -> Person | None:
         """Return whom the proxy names; None without one."""
+        if not isinstance(headers, Mapping):
+            raise ConfigurationError(f"Headers are a mapping; got {headers!r:.80}.")
         name = headers.get(self.proxy_header, "").strip() if self.proxy_header else ""
         if not name or not name.isprintable() or len(name) > 100 or name.endswith(")"):
             return None
@@ -194,4 +207,19 @@ class Access:
 
 
 def _hashed(secret: str) -> str:
+    _check_text("A secret", secret)
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _texts(what: str, values: object) -> tuple[str, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ConfigurationError(f"{what} are several texts; got {values!r:.80}.")
+    found = tuple(values)
+    for one in found:
+        _check_text(f"Each of {what}", one)
+    return found
+
+
+def _check_text(what: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{what} is text; got {value!r:.80}.")

@@ -94,6 +94,12 @@ def web(
     """
     if not isinstance(journal, str | Path) and not callable(getattr(journal, "sessions", None)):
         raise ConfigurationError("web() needs a journal: a path, an address or an open journal.")
+    if access is not None and not isinstance(access, Access):
+        raise ConfigurationError(f"access is an Access, or None; got {access!r:.80}.")
+    if agents is not None and not isinstance(agents, Agents):
+        raise ConfigurationError(f"agents are an Agents, or None; got {agents!r:.80}.")
+    if not isinstance(read_only, bool):
+        raise ConfigurationError(f"read_only is True or False; got {read_only!r:.80}.")
     site = _Site(journal, access or Access(), agents, read_only=read_only)
     app = Starlette(routes=site.routes(), lifespan=site.lifespan)
     app.add_middleware(_Guard, site=site)

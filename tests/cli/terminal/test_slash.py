@@ -30,7 +30,7 @@ SAYS = {
     "/agents": ["No subagent is defined"],
     "/doctor": ["python", "self-check"],
     "/resume": ["no other session"],
-    "/diff": ["is not in a git repository"],
+    "/diff": ["there is nothing to compare with"],
     "/nonsense": ["Unknown command /nonsense"],
     "/compact": ["summarized before the next model request"],
 }

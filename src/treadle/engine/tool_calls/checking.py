@@ -25,7 +25,6 @@ from treadle.tools import (
     Decision,
     DecisionKind,
     JsonObject,
-    Lifting,
     Tool,
     ToolResult,
 )
@@ -56,7 +55,7 @@ class Checker:
         self._session_id = offering.session.id
         self._top = scope.top
         self._sandbox = about.sandbox
-        self._lifts = about.sandbox.lifts if isinstance(about.sandbox, Lifting) else None
+        self._lifts = getattr(about.sandbox, "lifts", None)
         policies = above if policy is None else (policy, *above)
         self._has_policy = bool(policies)
         self._is_of_rules = all(map(is_of_rules, policies))
