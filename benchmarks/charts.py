@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["chart", "table", "write_docs"]
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGE = DOCS / "performance.md"
+PAGE = DOCS / "know" / "performance.md"
 BEGIN, END = "<!-- rivals -->", "<!-- end of rivals -->"
 
 SHOWN = {

@@ -102,7 +102,7 @@ def decided_differently(page: Path = DESIGN) -> dict[str, str]:
 def lacking(ids: Iterable[str], rows: Mapping[str, Row], reasons: Mapping[str, str]) -> list[str]:
     """Return every behaviour that is neither a row nor has a reason."""
     return [
-        f"behaviour {one} has no row in tests/requirements.toml and no reason in docs/design.md, 'Decided differently'"
+        f"behaviour {one} has no row in tests/requirements.toml and no reason in docs/know/design.md, 'Decided differently'"
         for one in ids
         if one not in rows and not reasons.get(one)
     ]

@@ -3,7 +3,7 @@
     python benchmarks/models/measure.py                          all libraries, the tuning half, one repetition
     python benchmarks/models/measure.py --tasks all -n 5         all tasks, five repetitions
     python benchmarks/models/measure.py treadle_default bare     only these
-    python benchmarks/models/measure.py --docs                   write the table of the last results into docs/models-benchmark.md
+    python benchmarks/models/measure.py --docs                   write the table of the last results into docs/know/models-benchmark.md
 
 The model is `server.py`'s, from packages of the registry, unless `--server` names another. Every request goes through a proxy on loopback, which
 sets what must be equal for all (temperature, seed, output limit) and keeps each request and its answer.

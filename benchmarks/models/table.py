@@ -6,7 +6,7 @@ from typing import Any
 
 __all__ = ["of", "write_docs"]
 
-PAGE = Path(__file__).parents[2] / "docs" / "models-benchmark.md"
+PAGE = Path(__file__).parents[2] / "docs" / "know" / "models-benchmark.md"
 TITLES = {
     "treadle_default": "Treadle, default",
     "treadle_text_calls": "Treadle, native driver, calls in the text",

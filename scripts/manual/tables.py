@@ -73,7 +73,7 @@ def events() -> str:
     heads = ("Field", "Type", "Default", "Meaning")
     base = find("treadle.events.Event")
     parts = [
-        "# Events\n\nEvery event is a frozen struct of `treadle.events`. [Events](../events.md) says when each is recorded.\n",
+        "# Events\n\nEvery event is a frozen struct of `treadle.events`. [Events](../know/events.md) says when each is recorded.\n",
         _JSON_FORM,
         f"## Event {{#treadle.events.Event}}\n\n{sentence(base)}\n\n{_table(heads, _fields(base))}",
     ]
@@ -148,7 +148,7 @@ def statuses() -> str:
 def command_line() -> str:
     """Return the page of commands, from the parser that the program itself uses."""
     parser = full_parser()
-    parts = [f"# Commands\n\n{parser.description} [Command line](../cli.md) explains how to use it.\n"]
+    parts = [f"# Commands\n\n{parser.description} [Command line](../use/cli.md) explains how to use it.\n"]
     parts.append("```text\n" + "treadle COMMAND [options]\ntreadle COMMAND --help\n" + "```\n")
     for name, command in _subparsers(parser):
         parts += _command(f"treadle {name}", command, 2)
@@ -208,7 +208,7 @@ def configuration() -> str:
         for name in [_FIELDS.get(key, key)]
     ]
     parts = [
-        "# Configuration keys\n\nThe files are TOML. [Configuration](../configuration.md) says where they are and which value holds.\n",
+        "# Configuration keys\n\nThe files are TOML. [Configuration](../use/configuration.md) says where they are and which value holds.\n",
         "## Top level\n\n" + _table((*heads[:2], "Meaning", "In a project's file"), top),
         "## [budget]\n\n" + _table(heads, _struct("treadle.budgets.Budget", Budget)),
         "## [guards]\n\n" + _table(heads, _struct("treadle.budgets.Guards", Guards)),

@@ -47,7 +47,7 @@ def validator(treadle: Any) -> Any:
 
 
 def test_the_schema_takes_what_the_page_of_configuration_shows(validator: Any):
-    page = (PROJECT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    page = (PROJECT / "docs" / "use" / "configuration.md").read_text(encoding="utf-8")
     samples = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
 
     assert len(samples) >= 2

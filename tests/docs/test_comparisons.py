@@ -13,7 +13,7 @@ from house import PROJECT
 from treadle import Agent, RunResult, Session, ToolContext, otel, testing
 
 OWNERS = {"agent": Agent, "session": Session, "result": RunResult, "ctx": ToolContext}
-PAGES = sorted((PROJECT / "docs").glob("from-*.md"))
+PAGES = sorted((PROJECT / "docs").rglob("from-*.md"))
 ROW = re.compile(r"^\| (?P<other>.+) \| (?P<here>.+) \|$", re.MULTILINE)
 
 

@@ -50,7 +50,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def test_each_page_fits_on_a_phone_has_one_title_and_asks_no_host(part, site: Path, browser):
     browser.show_as(*PHONE)
     pages = sorted(path for path in site.rglob("*.html") if path.name != "404.html")
-    assert len(pages) > len(list((PROJECT / "docs").glob("*.md")))
+    assert len(pages) > len(list((PROJECT / "docs").rglob("*.md")))
 
     wrong = {path.name: found for path in pages[part::PARTS] if (found := problems(browser, path))}
 
@@ -80,7 +80,7 @@ def test_the_site_is_dark_where_the_reader_prefers_it_and_follows_when_that_chan
     browser.open(site / "index.html")
     browser.show_as(*DESK, scheme=scheme)
 
-    browser.open(site / "quickstart.html")
+    browser.open(site / "use" / "quickstart.html")
 
     assert browser.evaluate("document.body.getAttribute('data-md-color-scheme')") == expected
 

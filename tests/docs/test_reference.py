@@ -16,7 +16,7 @@ from manual.names import FURTHER, documented, find, pages
 from manual.struct_signatures import constructor, is_struct
 from treadle import Agent, Budget, Tool, tool
 
-PAGES = {path.name: path.read_text(encoding="utf-8") for path in (PROJECT / "docs").glob("*.md")}
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in (PROJECT / "docs").rglob("*.md")}
 REFERENCE = texts.reference()
 
 
@@ -181,7 +181,7 @@ def test_the_page_of_agents_has_every_option_of_an_agent():
 
 @pytest.mark.row("M-REFERENCE")
 def test_the_page_of_tools_has_every_option_of_a_tool():
-    of_tool, _, of_struct = PAGES["writing-tools.md"].partition("## Options")[2].partition("`Tool(...)` makes a tool")
+    of_tool, _, of_struct = PAGES["tools.md"].partition("## Options")[2].partition("`Tool(...)` makes a tool")
     options = set(inspect.signature(tool).parameters) - {"function"}
 
     assert first_cells(of_tool) == options

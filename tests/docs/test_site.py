@@ -40,7 +40,7 @@ def test_the_site_asks_no_other_host_for_anything(site):
 
 @pytest.mark.row("M-SITE")
 def test_a_flag_in_running_text_is_not_broken_at_its_hyphens(site):
-    page = (site / "approvals.html").read_text()
+    page = (site / "use" / "approvals.html").read_text()
     styles = (site / "assets" / "site.css").read_text()
 
     assert '<code class="short">--approval-seconds N</code>' in page

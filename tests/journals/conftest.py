@@ -43,7 +43,7 @@ def url(postgres_url: str) -> str:
 
 
 def sample_backend() -> Backend:
-    """Return the store of docs/stores.md, which implements the primitives alone."""
+    """Return the store of docs/know/stores.md, which implements the primitives alone."""
     sample = runpy.run_path(str(SAMPLE))
     backend: Backend = sample["DictBackend"]()
     return backend

@@ -283,7 +283,7 @@ async def test_a_session_that_a_drain_hands_over_is_no_error(tmp_path: Path) -> 
 
 # --- What operators are given to watch with.
 
-OPERATIONS = Path(__file__).parents[2] / "docs" / "operations"
+OPERATIONS = Path(__file__).parents[2] / "docs" / "run" / "operations"
 
 
 def watched() -> set[str]:

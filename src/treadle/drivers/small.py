@@ -1,4 +1,4 @@
-"""Small models: what a driver does so that they get more done. Each was measured: docs/models-benchmark.md.
+"""Small models: what a driver does so that they get more done. Each was measured: docs/know/models-benchmark.md.
 
 They read an error as one sentence, and behind each result the task again.
 """

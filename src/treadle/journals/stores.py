@@ -1,4 +1,4 @@
-"""What the author of a store imports. See docs/stores.md."""
+"""What the author of a store imports. See docs/know/stores.md."""
 
 from treadle.journals.backend import (
     Append,
