@@ -59,8 +59,7 @@ from treadle.cli.terminal.starting import (
 from treadle.cli.tool_sources import found_subagents, load_tools
 from treadle.errors import ApprovalExpired, JournalError, UnknownApproval, UnknownInput
 from treadle.events import AnyEvent, MessageAdded, ModelFinished, RunFinished, RunPaused, ToolFinished, ToolsetFailed
-from treadle.ports import Journal
-from treadle.resolve import known_facts
+from treadle.ports import Journal, window_of
 
 __all__ = ["Consulting", "Queued", "talk"]
 
@@ -427,11 +426,7 @@ class Chat:
 
     def _window(self) -> int | None:
         """Return the window of the model, as far as it is configured or known."""
-        given = None if self.settings.facts is None else self.settings.facts.window
-        if given is None and self.model is not None:
-            with suppress(TreadleError):
-                return known_facts(self.model).window
-        return given
+        return None if self.model is None else window_of(self.agent.model)
 
     @property
     def agent(self) -> Agent:
