@@ -289,7 +289,7 @@ def test_the_page_of_events_says_which_are_not_recorded_yet():
 
 
 def test_the_page_of_budgets_has_the_ten_names_and_their_defaults():
-    text = page("budgets.md").partition("\n## Guards")[0]
+    text = page("budgets.md").partition("\n## How a run ends")[0]
     defaults = dict(zip(Budget.__struct_fields__, Budget.__struct_defaults__, strict=True))
 
     assert {names_in(row[0])[0]: row[1] for row in rows_of(text)} == {
@@ -298,7 +298,7 @@ def test_the_page_of_budgets_has_the_ten_names_and_their_defaults():
 
 
 def test_the_page_of_budgets_has_the_guards_and_their_defaults():
-    text = page("budgets.md").partition("\n## Guards")[2].partition("\n## ")[0]
+    text = page("guards.md")
     defaults = dict(zip(Guards.__struct_fields__, Guards.__struct_defaults__, strict=True))
 
     assert {names_in(row[0])[0]: row[1] for row in rows_of(text)} == {
@@ -379,7 +379,7 @@ SECRET = "Ab3d5Fg7Hj9Kl1Mn3Pq5"
 
 def secrets_on_the_page() -> list[str]:
     """Return each example of the table of forms, with a secret in the place of its dots."""
-    table = page("configuration.md").partition("| Form | Examples |")[2].partition("\n\n")[0]
+    table = page("redaction.md").partition("| Form | Examples |")[2].partition("\n\n")[0]
     found = [one for one in re.findall(r"`([^`]+)`", table) if "..." in one]
     filled = [one.replace(".....", f".{SECRET}.{SECRET}").replace("....", f"{SECRET}.") for one in found]
     return [one.replace("...", SECRET.upper() if one.startswith(("AKIA", "ASIA")) else SECRET) for one in filled]
@@ -400,7 +400,7 @@ def test_the_page_of_context_names_every_compiler():
 
 
 def test_the_page_of_design_gives_every_dependency_and_extra_a_reason():
-    text = page("design.md").partition("| Part | Reason |")[2].partition("\n\n")[0]
+    text = page("design-dependencies.md").partition("| Part | Reason |")[2].partition("\n\n")[0]
     parts = [line.strip("|").split("|")[0].strip() for line in text.splitlines() if line.startswith("|")][1:]
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [

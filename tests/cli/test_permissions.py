@@ -142,7 +142,7 @@ def test_a_rule_on_a_host_lets_a_confined_command_reach_it(treadle, rules, decis
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
 def test_the_modes_do_what_the_page_says(treadle):
-    page = (Path(__file__).parents[2] / "docs/know/decisions.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs/use/modes.md").read_text("utf-8")
     lines = page[page.index("| What is done |") :].partition("\n\n")[0].splitlines()
     heading, _, *rows = ([cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines)
 

@@ -176,12 +176,12 @@ def first_cells(text: str) -> set[str]:
 def test_the_page_of_agents_has_every_option_of_an_agent():
     options = set(inspect.signature(Agent.__init__).parameters) - {"self"}
 
-    assert first_cells(PAGES["agents.md"].partition("## All options")[2]) == options
+    assert first_cells(PAGES["agent-options.md"].partition("## All options")[2]) == options
 
 
 @pytest.mark.row("M-REFERENCE")
 def test_the_page_of_tools_has_every_option_of_a_tool():
-    of_tool, _, of_struct = PAGES["tools.md"].partition("## Options")[2].partition("`Tool(...)` makes a tool")
+    of_tool, _, of_struct = PAGES["tool-options.md"].partition("## Options")[2].partition("`Tool(...)` makes a tool")
     options = set(inspect.signature(tool).parameters) - {"function"}
 
     assert first_cells(of_tool) == options

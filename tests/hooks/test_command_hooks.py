@@ -247,10 +247,10 @@ async def test_a_matcher_fits_each_of_our_tools_by_its_name_there(ours, theirs, 
     assert ([one.status for one in result.tool_calls], seen) == (["ok"], [arguments])
 
 
-# --- the tables of docs/use/hooks.md say what the code does
+# --- the tables of docs/know/command-hooks.md say what the code does
 
 
-PAGE = (Path(__file__).parents[2] / "docs" / "use" / "hooks.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "know" / "command-hooks.md").read_text()
 
 
 def test_the_page_has_every_name():

@@ -1,4 +1,4 @@
-"""The tables of docs/know/decisions.md, compared with what the runtime does."""
+"""The tables of docs (decisions.md and modes.md), compared with what the runtime does."""
 
 import re
 from pathlib import Path
@@ -31,7 +31,8 @@ from treadle.testing import ScriptedModel, call, text
 from treadle.tools import MODES, Risk
 from treadle.toolsets import Filtered, writing_tools
 
-PAGE = (Path(__file__).parents[2] / "docs" / "know" / "decisions.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "use" / "modes.md").read_text() + (DOCS / "know" / "decisions.md").read_text()
 
 ANY = {"type": "object"}
 

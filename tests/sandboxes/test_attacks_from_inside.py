@@ -35,7 +35,7 @@ WITH_NETWORK = {"tcp_of_the_host", "tcp6_of_the_host", "udp_of_the_host"}
 OF_THE_LANDLOCK = {
     "mode_of_a_file", "mode_of_a_file_that_may_be_read", "owner_of_a_file", "times_of_a_file", "watching_a_folder",
 }  # fmt: skip
-"""What Landlock does not look at, and no filter can see, because a path decides it: docs/use/commands.md says so."""
+"""What Landlock does not look at, and no filter can see, because a path decides it: docs/know/sandbox-attacks.md says so."""
 ITS_OWN = {"udp_of_the_host"}
 """Attacks whose own word says nothing: the host is asked what arrived."""
 
