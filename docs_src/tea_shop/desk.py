@@ -89,7 +89,7 @@ async def reserve(product: str, pieces: int, ctx: ToolContext[Shop]) -> int:
     return shop.stock[product]
 
 
-@tool(effect="keyed", requires_approval=True)
+@tool(effect="keyed", permission="always_ask")
 async def order(product: str, pieces: int, address: Address, ctx: ToolContext[Shop]) -> str:
     """Order pieces of a product. A person of the shop must allow it.
 

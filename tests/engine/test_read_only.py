@@ -136,7 +136,7 @@ class Vandal:
             validate=self.function("validate", None),
             convert=lambda arguments: (copied(arguments), self.at("convert", arguments))[0],
             subjects=self.function("subjects", {}),
-            requires_approval=self.function("requires_approval", False),
+            permission=self.function("permission", None),
             leaves_sandbox=self.function("leaves_sandbox", False),
             **words,
         )
@@ -184,7 +184,7 @@ async def lived(place: str | None) -> tuple[Any, set[str]]:
 
 PLACES = sorted(
     {"policy", "interceptor before", "interceptor after", "compiler", "compactor due", "compactor", "tool", "resources"}
-    | {"key", "risk", "review", "visible", "validate", "convert", "subjects", "requires_approval", "effect", "model"}
+    | {"key", "risk", "review", "visible", "validate", "convert", "subjects", "permission", "effect", "model"}
     | {"approver", "subscriber", "done_when", *(f"hook {moment.value}" for moment in Moment if moment is not Moment.ERROR)}
 )  # fmt: skip
 

@@ -43,7 +43,7 @@ def test_another_librarys_name_of_an_option_is_answered_with_what_to_write(optio
         ("description", "a docstring in the function"),
         ("args_schema", "annotations in the function, or Tool(parameters=...)"),
         ("return_direct", "ends_run=True"),
-        ("needs_approval", "requires_approval="),
+        ("needs_approval", "permission="),
         ("read_only", 'effect="read"'),
         ("max_retries", "retries="),
     ],

@@ -231,7 +231,7 @@ def decided(kind: Any, scope: str = "default", boxed: Any = "allow") -> Decision
         ("accept-edits", decided("ask"), made(risk="write_local"), "allow"),
         ("accept-edits", decided("ask", "tool"), made(risk="write_local"), "allow"),
         ("accept-edits", decided("ask", "user"), made(risk="write_local"), "ask"),
-        ("accept-edits", decided("ask"), made(risk="write_local", requires_approval=True), "ask"),
+        ("accept-edits", decided("ask"), made(risk="write_local", permission="always_ask"), "ask"),
         ("accept-edits", decided("ask"), made(), "ask"),
         ("accept-edits", decided("deny"), made(risk="write_local"), "deny"),
     ],
@@ -251,11 +251,11 @@ def test_a_mode_lifts_or_denies_what_it_says(mode, decision, call, kind):
 @pytest.mark.parametrize(
     ("decision", "options", "kind", "rule", "boxed"),
     [
-        (decided("allow"), {"requires_approval": True}, "ask", "tool requires approval", "allow"),
-        (decided("sandbox"), {"requires_approval": True}, "ask", "tool requires approval", "sandbox"),
-        (decided("deny"), {"requires_approval": True}, "deny", "r", "allow"),
-        (decided("ask"), {"requires_approval": True}, "ask", "r", "allow"),
-        (decided("allow"), {"requires_approval": False}, "allow", "r", "allow"),
+        (decided("allow"), {"permission": "always_ask"}, "ask", "tool pay permission", "allow"),
+        (decided("sandbox"), {"permission": "always_ask"}, "ask", "tool pay permission", "sandbox"),
+        (decided("deny"), {"permission": "always_ask"}, "deny", "r", "allow"),
+        (decided("ask"), {"permission": "always_ask"}, "ask", "r", "allow"),
+        (decided("allow"), {"permission": "ask"}, "allow", "r", "allow"),
         (decided("allow"), {"leaves_sandbox": lambda _: True}, "allow", "r", "allow"),
         (decided("sandbox"), {"leaves_sandbox": lambda _: True}, "ask", "asks to leave the sandbox", "allow"),
         (decided("sandbox"), {"leaves_sandbox": lambda _: False}, "sandbox", "r", "allow"),
@@ -358,7 +358,7 @@ def test_a_person_s_interrupt_in_a_tool_s_function_is_not_swallowed():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        with_approval(Decision(kind="allow"), checked_call(tool_of(Recorder(), requires_approval=stops)))
+        with_approval(Decision(kind="allow"), checked_call(tool_of(Recorder(), permission=stops)))
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def cases(folder) -> dict:
         "another call, asked by default": ([named("act")], None, call("act"), {}),
         "asked by a rule": ([write], ask("write"), plain, {}),
         "a read, asked by a rule": ([named("look", "read")], ask("look"), call("look"), {}),
-        "the tool requires approval": ([named("act", requires_approval=True)], allow("act"), call("act"), {}),
+        "the tool always asks": ([named("act", permission="always_ask")], allow("act"), call("act"), {}),
         "sent to the sandbox": ([named("act")], Says(Decision(kind="sandbox")), call("act"), {}),
         "a confined command, asked by default": ([shell], Says(_CONFINED), call("shell", command="make"), {}),
         "a confined command that needs the border lifted": (

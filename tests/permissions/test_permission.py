@@ -363,30 +363,63 @@ async def test_a_rule_with_a_pattern_holds_for_the_arguments_that_fit_it(rule, r
 NUMBER: JsonObject = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
-# --- a tool that requires approval
+# --- a tool that always asks
 @pytest.mark.parametrize(
     ("required", "decided"),
     [
-        (True, ["ask", "ask"]),
-        (False, ["allow", "allow"]),
-        (lambda made: made.arguments["n"] > 1, ["allow", "ask"]),
-        (lambda made: made.values["n"] > 1, ["allow", "ask"]),
+        ("always_ask", ["ask", "ask"]),
+        ("ask", ["allow", "allow"]),
+        (lambda made: "always_ask" if made.arguments["n"] > 1 else None, ["allow", "ask"]),
+        (lambda made: "always_ask" if made.values["n"] > 1 else "deny", ["allow", "ask"]),
         (lambda made: made.arguments["missing"], ["ask", "ask"]),
+        (lambda made: "perhaps", ["ask", "ask"]),
     ],
-    ids=["always", "never", "by arguments", "by values", "fails"],
+    ids=["always", "if no policy decides", "by arguments", "by values", "fails", "says nothing known"],
 )
-async def test_a_tool_that_requires_approval_is_asked_about_whatever_a_policy_allows(required, decided):
+async def test_a_tool_that_always_asks_is_asked_about_whatever_a_policy_allows(required, decided):
     recorder = Recorder()
-    tools = [act(recorder, "pay", parameters=NUMBER, requires_approval=required)]
+    tools = [act(recorder, "pay", parameters=NUMBER, permission=required)]
     paused = await run_calls(call("pay", n=1), call("pay", n=2), tools=tools, policy=allow("pay"))
 
     found = await types(paused, "call.decided")
     assert [one.decision for one in found] == decided
     assert recorder.runs == decided.count("allow")
     asked = [(one.rule, one.reason, one.scope, one.by) for one in found if one.decision == "ask"]
-    assert asked == [("tool requires approval", "A person must allow this call.", "tool", "tool")] * decided.count(
-        "ask"
-    )
+    assert asked == [("tool pay permission", "A person must allow this call.", "tool", "tool")] * decided.count("ask")
+
+
+@pytest.mark.parametrize(
+    ("permission", "decided"),
+    [
+        (lambda made: "always_ask" if made.arguments["n"] > 1 else "allow", ["allow", "ask"]),
+        (lambda made: "deny" if made.arguments["n"] > 1 else None, ["ask", "deny"]),
+        ("always_ask", ["ask", "ask"]),
+    ],
+    ids=["allows or asks", "the effect's default or denied", "always asks"],
+)
+async def test_a_tools_permission_may_depend_on_the_call_where_no_policy_decides(permission, decided):
+    tools = [act(Recorder(), "pay", parameters=NUMBER, permission=permission)]
+    paused = await run_calls(call("pay", n=1), call("pay", n=2), tools=tools)
+
+    assert [one.decision for one in await types(paused, "call.decided")] == decided
+
+
+@pytest.mark.parametrize(
+    ("old", "kept", "decided"),
+    [
+        (True, None, ["ask", "ask"]),
+        (lambda made: made.arguments["n"] > 1, "allow", ["allow", "ask"]),
+        (lambda made: made.arguments["n"] > 1, lambda made: "allow", ["allow", "ask"]),
+    ],
+    ids=["always", "beside a word", "beside a function"],
+)
+async def test_the_old_spelling_of_always_ask_works_and_names_the_new_one(old, kept, decided):
+    with pytest.warns(DeprecationWarning, match='write permission="always_ask"'):
+        tools = [act(Recorder(), "pay", parameters=NUMBER, requires_approval=old, permission=kept)]
+    paused = await run_calls(call("pay", n=1), call("pay", n=2), tools=tools)
+
+    assert [one.decision for one in await types(paused, "call.decided")] == decided
+    assert not tools[0].requires_approval
 
 
 @pytest.mark.parametrize(

@@ -216,8 +216,8 @@ def test_no_rule_is_offered_that_would_look_like_one_for_another_name(name):
     assert offered(naming(name)) == ()
 
 
-def test_no_rule_is_offered_for_a_tool_that_requires_approval():
-    call = of("write", {"path": "a"}, subjects=subjects(path=Subject(names=("a",))), requires_approval=True)
+def test_no_rule_is_offered_for_a_tool_that_always_asks():
+    call = of("write", {"path": "a"}, subjects=subjects(path=Subject(names=("a",))), permission="always_ask")
     assert offered(call) == ()
 
 

@@ -64,7 +64,7 @@ async def test_a_person_is_asked_though_a_policy_allows_the_call(tmp_path: Path)
         await session.answer(paused.approvals[0].id, "allow")
         result = await agent.resume(session)
 
-    assert [(one.tool, one.rule) for one in paused.approvals] == [("write", "tool requires approval")]
+    assert [(one.tool, one.rule) for one in paused.approvals] == [("write", "tool write permission")]
     assert result.completed
     assert results(result) == ["done", "written"]
 

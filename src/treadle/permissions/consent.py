@@ -100,7 +100,7 @@ def offered_rules(call: CheckedCall, decision: Decision, session: SessionView) -
     facts = facts_in(session)
     is_unread = may_be_spared(decision, call, facts)
     is_border = decision.rule in (BORDER, UNCONFINED_RULE)
-    if call.tool.requires_approval or not (decision.scope in ("default", "tool") or is_unread or is_border):
+    if call.permission == "always_ask" or not (decision.scope in ("default", "tool") or is_unread or is_border):
         return ()
     line = judged(call, facts)
     if line is None:

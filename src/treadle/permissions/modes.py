@@ -80,7 +80,7 @@ def _is_spared(mode: Mode, decision: Decision, call: CheckedCall) -> bool:
 
 def _is_edit(decision: Decision, call: CheckedCall) -> bool:
     """Whether only a default asks, and the call changes files of the working folder and nothing else."""
-    return decision.scope in ("default", "tool") and call.risk == Risk.WRITE_LOCAL and not call.tool.requires_approval
+    return decision.scope in ("default", "tool") and call.risk == Risk.WRITE_LOCAL and call.permission != "always_ask"
 
 
 def _lifted(decision: Decision, mode: Mode) -> Decision:
@@ -201,10 +201,10 @@ def with_approval(decision: Decision, call: CheckedCall, lifts: Callable[[Need],
         return msgspec.structs.replace(asked, lifted=(*decision.lifted, *missing))
     if decision.kind == DecisionKind.SANDBOX and UNCONFINED.text in decision.lifted:  # a rule lets the program out
         decision = structs.replace(decision, kind=DecisionKind.ALLOW)
-    if decision.kind not in (DecisionKind.ALLOW, DecisionKind.SANDBOX) or not _is_required(call):
+    if decision.kind not in (DecisionKind.ALLOW, DecisionKind.SANDBOX) or call.permission != "always_ask":
         return decision
     consent = "sandbox" if decision.kind == DecisionKind.SANDBOX else decision.consent
-    return _required(decision, "tool requires approval", "A person must allow this call.", by="tool", to=consent)
+    return _required(decision, f"tool {call.name} permission", "A person must allow this call.", by="tool", to=consent)
 
 
 def _liftable(lifted: Sequence[str], needs: Sequence[Need], lifts: Callable[[Need], Need]) -> tuple[str, ...]:
@@ -234,22 +234,6 @@ def is_boxed(decision: Decision) -> bool:
     return decision.kind == DecisionKind.SANDBOX or (
         decision.kind == DecisionKind.ASK and decision.consent == "sandbox"
     )
-
-
-def _is_required(call: CheckedCall) -> bool:
-    return _is_true(call.tool.requires_approval, call)
-
-
-def _is_true(required: bool | Callable[[CheckedCall], bool], call: CheckedCall) -> bool:
-    if not callable(required):
-        return required
-    arguments = copied(call.arguments)
-    try:
-        return bool(required(msgspec.structs.replace(call, arguments=arguments, values=arguments)))
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - a stranger's function, SystemExit too: one that cannot say asks
-        return True
 
 
 # --- Scopes: the rules of a session, a project, a user and an organisation as one policy. Deny beats ask beats allow,

@@ -491,7 +491,7 @@ class NamedPolicy(msgspec.Struct, frozen=True, kw_only=True):
         assert self.index is not None
         if line is not None and loosens:
             patterns = self.index.patterns(call, line)
-            may_read = call.tool.permission in (None, "allow") and not call.tool.requires_approval
+            may_read = call.permission in (None, "allow")
             if (exact := next((text for text, pattern in patterns if line.is_exactly(pattern)), None)) is not None:
                 return self._says(exact, lifted=border_of(line.line.source))
             used = [(text, pattern) for text, pattern in patterns if line.is_allowed_in_part(pattern)]
@@ -661,19 +661,20 @@ def default_decision(call: CheckedCall, session: SessionView | None = None) -> D
         session: The session, whose facts say in which folder a line of shell starts.
     """
     decision = _ungranted(call, session)
-    if decision.kind != DecisionKind.ASK or session is None or call.tool.requires_approval:
+    if decision.kind != DecisionKind.ASK or session is None or call.permission == "always_ask":
         return decision
     return _granted(call, session) or decision
 
 
 def _ungranted(call: CheckedCall, session: SessionView | None) -> Decision:
     try:
-        permission = call.tool.permission
+        permission = call.permission
     except AttributeError:
         raise ConfigurationError(f"call must be a CheckedCall; got {shown(call)}.") from None
     if permission is not None:
         rule = f"tool {call.name} permission"
-        return Decision(kind=DecisionKind(permission), rule=rule, scope="tool", by="tool")
+        kind = DecisionKind.ASK if permission == "always_ask" else DecisionKind(permission)
+        return Decision(kind=kind, rule=rule, scope="tool", by="tool")
     if call.tool.risk is not None:
         kind, risk = default_for(call.risk, call.effect), call.risk
         if kind != DecisionKind.ALLOW or not call.effect.is_read:

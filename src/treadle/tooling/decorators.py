@@ -59,7 +59,7 @@ class ToolOptions(TypedDict, total=False):
     resources: Callable[[JsonObject], Mapping[str, str]] | None
     check: Callable[[JsonObject, ToolContext], Awaitable[Any]] | None
     key: Callable[[JsonObject], Any] | None
-    permission: Permission | None
+    permission: Permission | Callable[[Any], Permission | None] | None
     risk: Risk | str | Callable[[JsonObject], Risk | str] | None
     review: Callable[[JsonObject, JsonObject], Review] | None
     draft: str | None
@@ -155,11 +155,12 @@ def tool(function: Function | None = None, /, **options: Unpack[ToolOptions]) ->
             `Done(value)`, `NotDone` or `Unknown`. It needs a `timeout`.
         key: A function of the arguments that returns what a call is about, such as an invoice's number: a JSON value.
             A call with the key of a call in doubt needs approval first.
-        permission: `allow`, `ask` or `deny`, if no policy decides; None for the effect's default.
+        permission: `allow`, `ask` or `deny`, if no policy decides; `always_ask` even if a policy allows the call; None for the
+            effect's default. Or a function of the checked call that returns one of these; if it raises, a person is asked.
         risk: Its risk class, such as `financial`, or a function of the arguments that returns one. It sets the default, and people see it.
         review: What a person sees who is asked: a function of the arguments and the session's facts that returns a `Review`.
         draft: The tool that prepares what this one commits; a decision `draft` runs that tool instead.
-        requires_approval: Whether a person must allow each call even if a policy allows it; or a function of the checked call.
+        requires_approval: The old spelling of `permission="always_ask"`. It works for one version.
         result_limit: Characters of a result that the model sees, if fewer than the budget's.
         visible: Whether the tool is offered, or a function of the session's view that decides before each request.
         guidance: Longer advice for the model, placed in the instructions.

@@ -1,7 +1,8 @@
 """Tools: what a tool is, its call once it is checked, and the one result that each call gets. Runs nothing."""
 
+import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Generic, Literal, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import UNSET
@@ -31,6 +32,7 @@ __all__ = [
     "answer_of_check",
     "business_key",
     "closed_schema",
+    "stricter_permission",
 ]
 
 
@@ -59,8 +61,8 @@ class ToolExample(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
 
 # --- Tools: what a tool is, its call once it is checked, and the one result that each call gets. Runs nothing.
 
-Permission: TypeAlias = Literal["allow", "ask", "deny"]
-"""The author's decision on calls that no policy decides."""
+Permission: TypeAlias = Literal["allow", "ask", "deny", "always_ask"]
+"""The author's word on calls: `always_ask` even if a policy allows them, the others if no policy decides."""
 
 
 class Subject(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
@@ -129,8 +131,9 @@ class Tool(
 
     A call with the same tool and key as a call in doubt needs approval before it runs. Without a key, equal arguments count.
     """
-    permission: Permission | None = None
-    """The decision if no policy decides; None for the effect's default."""
+    permission: Permission | Callable[[Any], Permission | None] | None = None
+    """`allow`, `ask` or `deny` if no policy decides; `always_ask` even if a policy allows the call; None for the effect's default. Or a
+    function of the CheckedCall that returns one of these (if it raises, a person is asked)."""
     risk: Risk | str | Callable[[JsonObject], Risk | str] | None = None
     """Its risk class, one of `treadle.tools.Risk`, or a function of the arguments that returns one; if it raises, the class is
     `privileged_admin`. None: `read_only` for the effect `read`, else `write_external`."""
@@ -140,7 +143,7 @@ class Tool(
     draft: str | None = None
     """The tool that prepares what this one commits, with the same arguments. A decision `draft` runs that tool instead."""
     requires_approval: bool | Callable[[Any], bool] = False
-    """Whether a person must allow each call even if a policy allows it; or a function of the CheckedCall (if it raises, a person is asked)."""
+    """The old spelling of `permission="always_ask"`, or of a function that returns it. It works for one version."""
     ends_plan: bool = False
     """Whether its calls propose a plan: a person is asked about each, and allowing the plan ends the mode `plan`."""
     result_limit: int | None = None
@@ -190,6 +193,14 @@ class Tool(
             raise ToolDefinitionError(f"Tool name {shown(self.name)} must be 1 to 256 printable characters.")
         self._check_schemas()
         self._check_options()
+        if self.requires_approval:
+            self._translate_requires_approval()
+
+    def _translate_requires_approval(self) -> None:
+        message = f'Tool {self.name!r}: write permission="always_ask", or a function that returns it: requires_approval= goes.'
+        warnings.warn(message, DeprecationWarning, stacklevel=4)
+        msgspec.structs.force_setattr(self, "permission", stricter_permission(self.permission, self.requires_approval))
+        msgspec.structs.force_setattr(self, "requires_approval", False)
 
     def _check_schemas(self) -> None:
         if isinstance(self.parameters, dict) and "type" not in self.parameters and not self.parameters.keys() & _SHAPES:
@@ -287,6 +298,15 @@ def business_key(tool: Tool, arguments: JsonObject) -> str | None:
         return None
 
 
+def stricter_permission(
+    permission: Permission | Callable[[Any], Permission | None] | None, asks: bool | Callable[[Any], bool]
+) -> Permission | Callable[[Any], Permission | None] | None:
+    """Return a tool's permission that also asks about each call of which this is true, whatever a policy allows."""
+    if not callable(asks):
+        return "always_ask" if asks else permission
+    return lambda call: "always_ask" if asks(call) else permission(call) if callable(permission) else permission
+
+
 def closed_schema(required: Sequence[str], /, **properties: Any) -> JsonObject:
     """Return the JSON Schema of an object that has these properties and no others."""
     needed = {"required": list(required)} if required else {}
@@ -317,7 +337,11 @@ def _is_function_or_none(value: object) -> bool:
 _OPTIONS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("description", "a string", lambda value: isinstance(value, str)),
     ("guidance", "a string or None", lambda value: value is None or isinstance(value, str)),
-    ("permission", "allow, ask or deny", lambda value: value in (None, "allow", "ask", "deny")),
+    (
+        "permission",
+        "allow, ask, deny, always_ask or a function",
+        lambda value: value is None or callable(value) or value in get_args(Permission),
+    ),
     ("interrupt", "cancel or block", lambda value: value in ("cancel", "block")),
     ("ends_run", "true or false", _is_flag),
     ("polling", "true or false", _is_flag),
@@ -411,6 +435,20 @@ class CheckedCall(msgspec.Struct, Documented, frozen=True, kw_only=True):
     def risk(self) -> Risk:
         """Its risk class."""
         return self.tool.risk_of(self.arguments, self.effect)
+
+    @property
+    def permission(self) -> Permission | None:
+        """What the author of its tool says of it. A function that raises, or returns anything else, asks."""
+        said = self.tool.permission
+        if not callable(said):
+            return said
+        try:
+            found = said(self._copy())
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - a stranger's function, SystemExit too: one that cannot say asks
+            return "always_ask"
+        return found if found is None or found in get_args(Permission) else "always_ask"
 
     @property
     def needs(self) -> tuple[Need, ...]:

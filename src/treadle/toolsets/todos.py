@@ -108,7 +108,7 @@ def exit_plan_tool() -> Tool:
         description=_PLAN_DESCRIPTION,
         parameters=_PLAN_PARAMETERS,
         effect="read",
-        requires_approval=True,
+        permission="always_ask",
         ends_plan=True,
         review=_review,
         run=_exit,

@@ -17,6 +17,7 @@ from treadle.ports import Clock, OpenToolset, SessionView, Toolset, ToolsetConte
 from treadle.sandboxes.processes import run_process
 from treadle.state import Approval
 from treadle.tools import Answer, CheckedCall, JsonObject, ProcessResult, Tool, ToolContext
+from treadle.tools.tool import stricter_permission
 from treadle.validation import NotJson, parse_arguments
 
 __all__ = [
@@ -280,7 +281,7 @@ class Filtered(_Reshaped):
 
 
 class RequireApproval(_Reshaped):
-    """A toolset each of whose calls a person must allow, though a policy allows it.
+    """A toolset each of whose calls a person must allow, though a policy allows it: its tools get `permission="always_ask"`.
 
     Example:
         RequireApproval(tickets, when=lambda call: not call.effect.is_read)
@@ -292,7 +293,10 @@ class RequireApproval(_Reshaped):
 
     @checked
     def __init__(self, source: Toolset | Sequence[Tool], *, when: Callable[[CheckedCall], bool] | None = None) -> None:
-        super().__init__(source, lambda tool: msgspec.structs.replace(tool, requires_approval=_either(tool, when)))
+        super().__init__(
+            source,
+            lambda tool: msgspec.structs.replace(tool, permission=stricter_permission(tool.permission, when or True)),
+        )
 
 
 class VisibleWhen(_Reshaped):
@@ -324,15 +328,6 @@ def _is_named(names: frozenset[str], tool: Tool) -> bool:
 def _check_name(what: str, name: str) -> None:
     if not name or not name.isprintable():
         raise ConfigurationError(f"The {what} must be a printable text; got {shown(name)}.")
-
-
-def _either(tool: Tool, when: Callable[[CheckedCall], bool] | None) -> bool | Callable[[CheckedCall], bool]:
-    inside = tool.requires_approval
-    if when is None or inside is True:
-        return True
-    if inside is False:
-        return when
-    return lambda call: inside(call) or when(call)
 
 
 def _both(tool: Tool, condition: Callable[[SessionView], bool]) -> bool | Callable[[SessionView], bool]:

@@ -101,7 +101,7 @@ class Checker:
                 decision, call = await self._draft(decision, call, place)
         except _Unfit as unfit:
             return Refused(result=unfit.result)
-        if call.tool.requires_approval or call.tool.leaves_sandbox or call.tool.needs:
+        if call.permission == "always_ask" or call.tool.leaves_sandbox or call.tool.needs:
             decision = with_reachable(decision, call, (self._policy, *self._above), self._session)
             decision = with_approval(decision, call, self._lifts)
         if not (
