@@ -36,6 +36,7 @@ from house import (
 
 PUBLIC_MODULES = {
     "treadle",
+    "treadle.conformance",
     "treadle.lazy",
     "treadle.otel",
     "treadle.serve",

@@ -43,6 +43,7 @@ __all__ = [
     "CheckOptions",
     "CompletionOptions",
     "ConfigOptions",
+    "ConformanceOptions",
     "DoctorOptions",
     "DoubtsOptions",
     "ExportOptions",
@@ -680,6 +681,39 @@ class MockOptions(Options, frozen=True, kw_only=True):
     record: Annotated[str | None, Flag("--record FILE", "write each request to this file as a line of JSON")] = None
 
 
+class ConformanceOptions(Options, frozen=True, kw_only=True):
+    """Hold a tool loop, Treadle's or your own, against the conformance suite."""
+
+    command = "conformance"
+    group = "mcp"
+    code = "conformance.conformance"
+    shared = ungrouped()
+    names: Annotated[tuple[str, ...], Argument("GROUP", "groups or scenarios (default: all)")] = ()
+    is_listed: Annotated[bool, Flag("--list", "list the scenarios, one a line, and run nothing")] = False
+    subject: Annotated[
+        str | None, Flag("--subject MODULE:ADAPTER", "the loop: an adapter in Python (default: Treadle's own)")
+    ] = None
+    program: Annotated[
+        str | None, Flag("--command LINE", "the loop: a program in any language, which reads its job from a file")
+    ] = None
+    offers: Annotated[
+        str | None, Flag("--offers LIST", "what the loop can do, such as chat,stream,max_steps (default: what it says)")
+    ] = None
+    python: Annotated[
+        str | None, Flag("--python PATH", "the Python that runs the adapter (default: the one that runs Treadle)")
+    ] = None
+    dialects: Annotated[
+        tuple[Literal["chat", "responses", "anthropic", "gemini"], ...],
+        Flag("--dialect NAME", "only this dialect of the provider; repeatable (default: all four)"),
+    ] = ()
+    side_by_side: Annotated[
+        int, Flag("--side-by-side N", "scenarios that run at the same time (default: 8)", read_count)
+    ] = 8
+    file: Annotated[
+        str | None, Flag("--json FILE", "write each verdict with its evidence to this file (- for standard output)")
+    ] = None
+
+
 # --- Sessions: the list, and one struct an action.
 
 _State: TypeAlias = Literal[
@@ -946,7 +980,7 @@ COMMANDS: Mapping[str, type[Options]] = {
         *(GoalOptions, DemoOptions, CancelOptions, ReplayOptions, BudgetsOptions),
         *(ApproveOptions, AnswerOptions, DoubtsOptions, ResolveOptions),
         *(DescribeOptions, ToolsOptions, PermissionsOptions, TrustOptions, CompletionOptions),
-        *(AcpOptions, MockOptions, SubmitOptions, WorkersOptions, WebOptions, UsageOptions),
+        *(AcpOptions, MockOptions, ConformanceOptions, SubmitOptions, WorkersOptions, WebOptions, UsageOptions),
     )
 }
 """All commands by their names, in the order of the help."""
