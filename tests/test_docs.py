@@ -6,8 +6,6 @@ import importlib.util
 import inspect
 import os
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +34,7 @@ from treadle.testing import text as answer
 from treadle.tools import CallStatus, Effect
 
 SAMPLES = sorted((PROJECT / "docs_src").glob("*.py"))
-PROGRAM = PROJECT / "docs_src" / "tea_shop"
+TUTORIAL = PROJECT / "docs_src" / "tutorial"
 RECIPES = PROJECT / "docs_src" / "recipes"
 
 
@@ -97,28 +95,11 @@ def test_each_page_shows_its_samples_as_they_are(path):
     assert docs.written_anew(text) == text, "say: make docs"
 
 
-def test_the_whole_program_passes_its_own_tests_which_start_its_processes(tmp_path):
-    environment = {**os.environ, "HOME": str(tmp_path), "TREADLE_HOME": str(tmp_path / "treadle")}
-    options = ["-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-c", os.devnull, f"--rootdir={PROGRAM}"]
-
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(PROGRAM / "test_desk.py")],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
-
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "4 passed" in ran.stdout
-
-
 def test_each_sample_is_shown_on_a_page():
     shown = {name for path in PAGES for name in docs.shown(path.read_text(encoding="utf-8"))}
 
     assert shown == {
-        str(sample.relative_to(PROJECT)) for sample in [*SAMPLES, *PROGRAM.glob("*.py"), *RECIPES.glob("*.py")]
+        str(sample.relative_to(PROJECT)) for sample in [*SAMPLES, *TUTORIAL.glob("*.py"), *RECIPES.glob("*.py")]
     }
 
 
@@ -427,7 +408,8 @@ def test_the_index_leads_to_every_page():
 
 def test_twenty_words_are_enough_for_the_tutorial():
     words = page("twenty-words.md")
-    tutorial = [page(f"{name}.md") for name in ("quickstart", "tools", "agents", "streaming", "whole-program")]
+    tutorial = [path.read_text(encoding="utf-8") for path in (PROJECT / "docs" / "use").glob("tutorial-*.md")]
+    tutorial += [page(f"{name}.md") for name in ("quickstart", "tools", "agents", "streaming")]
     used = {
         name
         for text in tutorial

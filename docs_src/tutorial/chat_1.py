@@ -1,4 +1,4 @@
-"""A chat with memory: one conversation for each visitor. Start it with: MODEL=openai:gpt-5-mini uvicorn chat:app"""
+"""Step 1: a chat with memory, one conversation for each visitor. Start it with: MODEL=openai:gpt-5-mini uvicorn chat_1:app"""
 
 import os
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from treadle import Agent, open_session
 from treadle.events import encode_event, public_events
 
-agent = Agent(os.environ["MODEL"], instructions="You are a helpful assistant.")
+agent = Agent(os.environ["MODEL"], instructions="You work at the desk of a tea shop. Answer in one sentence.")
 app = FastAPI()
 
 

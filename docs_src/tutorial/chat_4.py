@@ -1,0 +1,103 @@
+"""Step 4: the chat survives its own process. Start it with:
+MODEL=openai:gpt-5-mini uvicorn chat_4:app --timeout-graceful-shutdown 5"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Literal
+
+from chat_3 import make_agent
+from fastapi import FastAPI, Header, HTTPException
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+
+from treadle import Agents, Run, open_journal, open_session
+from treadle.errors import RunHandedOver, UnknownApproval
+from treadle.events import encode_event, public_events
+from treadle.workers import follow
+
+JOURNAL = "chat.db"
+agent = make_agent(os.environ["MODEL"])
+runs: set[Run[str]] = set()
+tasks: set[asyncio.Task[None]] = set()
+
+
+async def resume_forever() -> None:
+    """Continue what another process has left, and what a person has answered."""
+    while True:
+        await Agents([agent]).resume_all(JOURNAL, deps=lambda session: session.id)
+        await asyncio.sleep(1)
+
+
+@asynccontextmanager
+async def serving(_: FastAPI) -> AsyncGenerator[None]:
+    resuming = asyncio.create_task(resume_forever())
+    yield
+    resuming.cancel()  # it hands over what it runs
+    await asyncio.gather(resuming, *(run.hand_over() for run in runs), return_exceptions=True)
+
+
+app = FastAPI(lifespan=serving)
+
+
+class Question(BaseModel):
+    text: str
+
+
+class Decision(BaseModel):
+    answer: Literal["allow", "deny"]
+    by: str
+
+
+async def carry_out(visitor: str, text: str, started: asyncio.Event) -> None:
+    async with open_session(JOURNAL, id=visitor) as session:
+        run = agent.stream(text, session=session, deps=visitor)
+        run.subscribe(lambda _: started.set())
+        runs.add(run)
+        try:
+            await run.finish()
+        except RunHandedOver:
+            pass  # the next process continues it
+        finally:
+            runs.discard(run)
+
+
+@app.post("/chat/{visitor}", status_code=202)
+async def chat(visitor: str, question: Question) -> dict[str, str]:
+    """Begin a run that does not belong to this request."""
+    started = asyncio.Event()
+    task = asyncio.create_task(carry_out(visitor, question.text, started))
+    tasks.add(task)  # asyncio forgets a task that nobody holds
+    task.add_done_callback(tasks.discard)
+    await started.wait()
+    return {"events": f"/chat/{visitor}/events"}
+
+
+@app.get("/chat/{visitor}/events")
+async def events(visitor: str, last_event_id: Annotated[int, Header()] = 0) -> StreamingResponse:
+    """Follow a run. A browser that connects again misses nothing."""
+
+    async def stream() -> AsyncIterator[bytes]:
+        async for event in public_events(follow(JOURNAL, visitor, after=last_event_id, live=True)):
+            number = b"id: %d\n" % event.seq if event.seq else b""
+            yield number + b"data: %s\n\n" % encode_event(event)
+
+    return StreamingResponse(stream(), media_type="text/event-stream")
+
+
+@app.get("/approvals")
+async def waiting() -> list[dict[str, Any]]:
+    async with open_journal(JOURNAL) as journal:
+        found = await journal.approvals()
+    return [{"id": one.id, "visitor": one.session_id, "tool": one.tool, "arguments": one.arguments} for one in found]
+
+
+@app.post("/chat/{visitor}/approvals/{approval}")
+async def decide(visitor: str, approval: str, decision: Decision) -> None:
+    """Record a person's answer. The loop continues the run within a second."""
+    async with open_session(JOURNAL, id=visitor, must_exist=True) as session:
+        try:
+            await session.answer(approval, decision.answer, by=decision.by)
+        except UnknownApproval as error:
+            raise HTTPException(409, str(error)) from error
