@@ -1,13 +1,12 @@
 """Tickets behind Flask, in plain functions. A worker runs them: treadle worker --journal desk.db --agents flask_desk.py"""
 
-import asyncio
 import os
 from typing import Any
 
 from flask import Flask, request
 
-from treadle import Agent, open_journal, open_session, tool
-from treadle.workers import result, submit
+from treadle import Agent, open_journal, open_session, submit, sync, tool
+from treadle.workers import result
 
 JOURNAL = "desk.db"
 
@@ -24,29 +23,23 @@ app = Flask(__name__)
 
 @app.post("/tickets")
 def begin() -> dict[str, str]:
-    return {"id": asyncio.run(submit(JOURNAL, "desk", request.get_json()["text"]))}
+    return {"id": sync.wait(submit(JOURNAL, "desk", request.get_json()["text"]))}
 
 
 @app.get("/approvals")
 def waiting() -> list[dict[str, Any]]:
-    async def found() -> list[dict[str, Any]]:
-        async with open_journal(JOURNAL) as journal:
-            return [{"id": one.id, "ticket": one.session_id, "tool": one.tool} for one in await journal.approvals()]
-
-    return asyncio.run(found())
+    with sync.opened(open_journal(JOURNAL)) as journal:
+        return [{"id": one.id, "ticket": one.session_id, "tool": one.tool} for one in sync.wait(journal.approvals())]
 
 
 @app.post("/tickets/<ticket>/approvals/<approval>")
 def decide(ticket: str, approval: str) -> dict[str, str]:
-    async def answer() -> None:
-        async with open_session(JOURNAL, id=ticket, must_exist=True) as session:
-            await session.answer(approval, request.get_json()["answer"], by="bo")
-
-    asyncio.run(answer())
+    with sync.opened(open_session(JOURNAL, id=ticket, must_exist=True)) as session:
+        sync.wait(session.answer(approval, request.get_json()["answer"], by="bo"))
     return {"ticket": ticket}
 
 
 @app.get("/tickets/<ticket>")
 def outcome(ticket: str) -> dict[str, str]:
-    ended = asyncio.run(result(JOURNAL, ticket, timeout=30))
+    ended = sync.wait(result(JOURNAL, ticket, timeout=30))
     return {"status": ended.status, "text": ended.text}

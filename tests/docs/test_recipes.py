@@ -8,7 +8,82 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import ClientSession
+<<<<<<< HEAD
 from serving import RECIPES, SECONDS, asked, environment, events, pytest_passes, served, up_to
+=======
+
+RECIPES = Path(__file__).resolve().parents[2] / "docs_src" / "recipes"
+SECONDS = 60
+
+
+def environment(folder: Path, turns: list[dict[str, Any]]) -> dict[str, str]:
+    (folder / "script.json").write_text(json.dumps(turns))
+    home = {"HOME": str(folder), "TREADLE_HOME": str(folder / "home")}
+    return {**os.environ, **home, "MODEL": "script:script.json", "PYTHONPATH": str(RECIPES)}
+
+
+@contextmanager
+def served(app: str, folder: Path, turns: list[dict[str, Any]]) -> Iterator[str]:
+    """Serve an app with a scripted model; yield its address."""
+    words = (
+        ["uvicorn", app if ":" in app else f"{app}:app", "--port", "0", "--timeout-graceful-shutdown", "1"]
+        if app != "flask_desk"
+        else ["gunicorn", "--preload", "--workers", "2", "--bind", "127.0.0.1:0", f"{app}:app"]
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", *words], cwd=folder, env=environment(folder, turns), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        said = list[str]()
+        for line in process.stderr:
+            said.append(line)
+            if (found := re.search(r"http://127[\d.]+:\d+", line)) is not None:
+                break
+        else:
+            pytest.fail("".join(said))
+        yield found[0]
+    finally:
+        process.terminate()
+        process.communicate(timeout=SECONDS)
+
+
+async def events(client: ClientSession, address: str, after: int = 0, **post: Any) -> AsyncGenerator[dict[str, Any]]:
+    """Yield the events of a stream with their numbers."""
+    request = client.post(address, json=post) if post else client.get(address, headers={"Last-Event-ID": str(after)})
+    async with request as response:
+        assert response.status == 200, await response.text()
+        async for line in response.content:
+            if line.startswith(b"data: "):
+                yield json.loads(line[6:])
+
+
+async def asked(client: ClientSession, method: str, address: str, **words: Any) -> tuple[int, Any]:
+    """Return the status and the JSON of an answer; its connection is given back."""
+    async with client.request(method, address, **words) as response:
+        return response.status, await response.json(content_type=None)
+
+
+async def up_to(stream: AsyncGenerator[dict[str, Any]], *wanted: str) -> dict[str, Any]:
+    """Read a stream up to an event of that type or with that status; then go away."""
+    async with aclosing(stream):
+        async for event in stream:
+            if event.get("status", event["type"]) in wanted:
+                return event
+    pytest.fail(f"the stream ended without {wanted}")
+
+
+async def test_a_chat_remembers_after_a_restart(tmp_path: Path) -> None:
+    async with ClientSession() as client:
+        with served("chat", tmp_path, [{"text": "Hello Ada."}]) as address:
+            said = [one async for one in events(client, f"{address}/chat/ada", text="I am Ada")]
+        with served("chat", tmp_path, [{"text": "You are Ada."}]) as address:
+            await up_to(events(client, f"{address}/chat/ada", text="Who am I?"), "completed")
+            history = (await asked(client, "GET", f"{address}/chat/ada"))[1]
+    assert "".join(one["text"] for one in said if one["type"] == "text") == "Hello Ada."
+    assert [one["text"] for one in history] == ["I am Ada", "Hello Ada.", "Who am I?", "You are Ada."]
+    assert len((RECIPES / "chat.py").read_text().splitlines()) <= 40
+>>>>>>> f4b0a302 (Show agents behind Django and Celery and in a notebook, and let Flask answer without asyncio)
 
 
 async def test_a_ticket_survives_the_restart_of_its_desk_and_waits_for_a_person(tmp_path: Path) -> None:
@@ -66,28 +141,90 @@ async def test_a_tenant_sees_its_own_chats_and_costs_and_ends_at_its_own_budget(
     assert [(row["tenant"], row["user"], float(row["cost"])) for row in usage] == [("K7", "ada", 1.0)]
 
 
-async def test_a_ticket_behind_flask_is_run_by_a_worker(tmp_path: Path) -> None:
-    turns: list[dict[str, Any]] = [
-        {"calls": [{"name": "refund", "arguments": {"order": "7", "euros": 20}}]},
-        {"text": "Refunded."},
-    ]
-    words = ["worker", "--journal", "desk.db", "--agents", str(RECIPES / "flask_desk.py")]
+@contextmanager
+def working(folder: Path, turns: list[dict[str, Any]], *words: str) -> Iterator[None]:
+    """Run a worker beside the server."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", *words], cwd=folder, env=environment(folder, turns), stderr=subprocess.DEVNULL
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        assert process.wait() == 0
+
+
+REFUND: list[dict[str, Any]] = [
+    {"calls": [{"name": "refund", "arguments": {"order": "7", "euros": 20}}]},
+    {"text": "Refunded."},
+]
+
+
+async def test_a_ticket_behind_flask_in_forked_processes_is_run_by_a_worker(tmp_path: Path) -> None:
+    words = ["treadle", "worker", "--journal", "desk.db", "--agents", str(RECIPES / "flask_desk.py")]
     async with ClientSession() as client, asyncio.timeout(SECONDS):
-        with served("flask_desk", tmp_path, turns) as address:
+        with served("flask_desk", tmp_path, REFUND) as address:
             ticket = (await asked(client, "POST", f"{address}/tickets", json={"text": "Lost"}))[1]["id"]
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "treadle", *words],
-                cwd=tmp_path,
-                env=environment(tmp_path, turns),
-                stderr=subprocess.DEVNULL,
-            )
-            try:
+            with working(tmp_path, REFUND, *words):
                 while not (waiting := (await asked(client, "GET", f"{address}/approvals"))[1]):
                     await asyncio.sleep(0.05)  # sleep: HTTP tells nobody that a question has come
                 place = f"{address}/tickets/{ticket}/approvals/{waiting[0]['id']}"
                 await asked(client, "POST", place, json={"answer": "allow"})
                 outcome = (await asked(client, "GET", f"{address}/tickets/{ticket}"))[1]
-            finally:
-                worker.terminate()
-                worker.wait()
     assert outcome == {"status": "completed", "text": "Refunded."}
+
+
+async def test_a_ticket_behind_django_is_run_by_a_command_of_the_site(tmp_path: Path) -> None:
+    words = ["django", "run_agents", "--settings", "django_desk.settings"]
+    async with ClientSession() as client, asyncio.timeout(SECONDS):
+        with (
+            served("django_desk.views:application", tmp_path, REFUND) as address,
+            working(tmp_path, REFUND, *words),
+        ):
+            ticket = (await asked(client, "POST", f"{address}/tickets", json={"text": "Lost"}))[1]["id"]
+            paused = await up_to(events(client, f"{address}/tickets/{ticket}/events"), "paused")
+            (waiting,) = (await asked(client, "GET", f"{address}/approvals"))[1]["approvals"]
+            place = f"{address}/tickets/{ticket}/approvals/{waiting['id']}"
+            assert (await asked(client, "POST", place, json={"answer": "allow"}))[0] == 200
+            await up_to(events(client, f"{address}/tickets/{ticket}/events"), "completed")
+    assert (paused["reason"], waiting["tool"]) == ("approval_required", "refund")
+
+
+SENDING = """
+from celery_chat import answer
+first = [answer.apply_async(("ada", "Hello"), task_id="one"), answer.apply_async(("bo", "Hello"), task_id="two")]
+print([one.get() for one in first])
+print(answer.apply_async(("ada", "Hello"), task_id="one").get(), answer.apply_async(("ada", "And?"), task_id="three").get())
+"""
+
+
+def test_a_message_to_a_worker_of_celery_is_answered_once_though_it_is_delivered_twice(tmp_path: Path) -> None:
+    turns = [{"text": "One."}, {"text": "Two."}]
+    for name in ("data_in", "results"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "data_out").symlink_to("data_in")  # kombu's broker of files reads the one and writes the other
+    places = {"BROKER": "filesystem://", "RESULTS": f"file://{tmp_path / 'results'}"}
+    words = ["celery", "-A", "celery_chat", "worker", "--concurrency", "1", "--loglevel", "ERROR", "--without-gossip"]
+    about = {**environment(tmp_path, turns), **places}
+    worker = subprocess.Popen([sys.executable, "-m", *words], cwd=tmp_path, env=about, stdout=subprocess.DEVNULL)
+    try:
+        sent = subprocess.run([sys.executable, "-c", SENDING], cwd=tmp_path, env=about, capture_output=True, text=True)
+    finally:
+        worker.terminate()
+        worker.wait()
+    assert sent.stdout.splitlines() == ["['One.', 'Two.']", "One. Two."], sent.stderr
+
+
+def test_a_notebook_runs_an_agent_in_the_loop_that_it_has(tmp_path: Path) -> None:
+    from nbclient import NotebookClient
+    from nbformat import NotebookNode, read, v4
+
+    notebook: NotebookNode = read(RECIPES / "notebook.ipynb", as_version=4)
+    notebook.cells.append(v4.new_code_cell('agent.run_sync("Pay")', metadata={"tags": ["raises-exception"]}))
+    NotebookClient(notebook, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    *_, text, refused = [cell.outputs[0] for cell in notebook.cells if cell.outputs]
+    page = (RECIPES.parents[1] / "docs" / "use" / "recipes.md").read_text()
+
+    assert text.data["text/plain"] == "'It is paid.'"
+    assert refused.evalue.endswith("in a notebook write `await`, such as `await agent.run(...)`.")
+    assert "```python\n" + "\n\n".join(cell.source for cell in notebook.cells[:-1]) + "\n```" in page
