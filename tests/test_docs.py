@@ -99,13 +99,9 @@ def test_each_sample_is_shown_on_a_page():
     shown = {name for path in PAGES for name in docs.shown(path.read_text(encoding="utf-8"))}
 
     assert shown == {
-<<<<<<< HEAD
-        str(sample.relative_to(PROJECT)) for sample in [*SAMPLES, *TUTORIAL.glob("*.py"), *RECIPES.glob("*.py")]
-=======
         str(sample.relative_to(PROJECT))
-        for sample in [*SAMPLES, *PROGRAM.glob("*.py"), *RECIPES.rglob("*.py")]
+        for sample in [*SAMPLES, *TUTORIAL.glob("*.py"), *RECIPES.rglob("*.py")]
         if sample.name != "__init__.py"
->>>>>>> f4b0a302 (Show agents behind Django and Celery and in a notebook, and let Flask answer without asyncio)
     }
 
 

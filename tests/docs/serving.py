@@ -35,9 +35,9 @@ def environment(folder: Path, turns: list[dict[str, Any]]) -> dict[str, str]:
 def served(app: str, folder: Path, turns: list[dict[str, Any]], *, is_killed: bool = False) -> Iterator[str]:
     """Serve an app with a scripted model; yield its address. It is ended with SIGTERM, or killed."""
     words = (
-        ["uvicorn", f"{app}:app", "--port", "0", "--timeout-graceful-shutdown", "1"]
+        ["uvicorn", app if ":" in app else f"{app}:app", "--port", "0", "--timeout-graceful-shutdown", "1"]
         if app != "flask_desk"
-        else ["flask", "--app", app, "run", "--port", "0"]
+        else ["gunicorn", "--preload", "--workers", "2", "--bind", "127.0.0.1:0", f"{app}:app"]
     )
     process = subprocess.Popen(
         [sys.executable, "-m", *words], cwd=folder, env=environment(folder, turns), stderr=subprocess.PIPE, text=True

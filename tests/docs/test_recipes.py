@@ -4,86 +4,13 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from aiohttp import ClientSession
-<<<<<<< HEAD
 from serving import RECIPES, SECONDS, asked, environment, events, pytest_passes, served, up_to
-=======
-
-RECIPES = Path(__file__).resolve().parents[2] / "docs_src" / "recipes"
-SECONDS = 60
-
-
-def environment(folder: Path, turns: list[dict[str, Any]]) -> dict[str, str]:
-    (folder / "script.json").write_text(json.dumps(turns))
-    home = {"HOME": str(folder), "TREADLE_HOME": str(folder / "home")}
-    return {**os.environ, **home, "MODEL": "script:script.json", "PYTHONPATH": str(RECIPES)}
-
-
-@contextmanager
-def served(app: str, folder: Path, turns: list[dict[str, Any]]) -> Iterator[str]:
-    """Serve an app with a scripted model; yield its address."""
-    words = (
-        ["uvicorn", app if ":" in app else f"{app}:app", "--port", "0", "--timeout-graceful-shutdown", "1"]
-        if app != "flask_desk"
-        else ["gunicorn", "--preload", "--workers", "2", "--bind", "127.0.0.1:0", f"{app}:app"]
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-m", *words], cwd=folder, env=environment(folder, turns), stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stderr is not None
-        said = list[str]()
-        for line in process.stderr:
-            said.append(line)
-            if (found := re.search(r"http://127[\d.]+:\d+", line)) is not None:
-                break
-        else:
-            pytest.fail("".join(said))
-        yield found[0]
-    finally:
-        process.terminate()
-        process.communicate(timeout=SECONDS)
-
-
-async def events(client: ClientSession, address: str, after: int = 0, **post: Any) -> AsyncGenerator[dict[str, Any]]:
-    """Yield the events of a stream with their numbers."""
-    request = client.post(address, json=post) if post else client.get(address, headers={"Last-Event-ID": str(after)})
-    async with request as response:
-        assert response.status == 200, await response.text()
-        async for line in response.content:
-            if line.startswith(b"data: "):
-                yield json.loads(line[6:])
-
-
-async def asked(client: ClientSession, method: str, address: str, **words: Any) -> tuple[int, Any]:
-    """Return the status and the JSON of an answer; its connection is given back."""
-    async with client.request(method, address, **words) as response:
-        return response.status, await response.json(content_type=None)
-
-
-async def up_to(stream: AsyncGenerator[dict[str, Any]], *wanted: str) -> dict[str, Any]:
-    """Read a stream up to an event of that type or with that status; then go away."""
-    async with aclosing(stream):
-        async for event in stream:
-            if event.get("status", event["type"]) in wanted:
-                return event
-    pytest.fail(f"the stream ended without {wanted}")
-
-
-async def test_a_chat_remembers_after_a_restart(tmp_path: Path) -> None:
-    async with ClientSession() as client:
-        with served("chat", tmp_path, [{"text": "Hello Ada."}]) as address:
-            said = [one async for one in events(client, f"{address}/chat/ada", text="I am Ada")]
-        with served("chat", tmp_path, [{"text": "You are Ada."}]) as address:
-            await up_to(events(client, f"{address}/chat/ada", text="Who am I?"), "completed")
-            history = (await asked(client, "GET", f"{address}/chat/ada"))[1]
-    assert "".join(one["text"] for one in said if one["type"] == "text") == "Hello Ada."
-    assert [one["text"] for one in history] == ["I am Ada", "Hello Ada.", "Who am I?", "You are Ada."]
-    assert len((RECIPES / "chat.py").read_text().splitlines()) <= 40
->>>>>>> f4b0a302 (Show agents behind Django and Celery and in a notebook, and let Flask answer without asyncio)
 
 
 async def test_a_ticket_survives_the_restart_of_its_desk_and_waits_for_a_person(tmp_path: Path) -> None:
