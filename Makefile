@@ -97,7 +97,8 @@ docs: $(STAMP)  ## Put the samples into the pages, and build the site with its r
 	@echo "Open build/site/index.html. For machines: build/site/llms.txt and build/site/llms-full.txt."
 
 .PHONY: picture
-picture: $(STAMP)  ## Redraw the pictures of the README and the screens of docs/use/terminal.md, and record a new user's path as docs/walk.cast
+picture: $(STAMP)  ## Redraw the drawings, the pictures of the README and the screens of docs/use/terminal.md, and record a new user's path as docs/walk.cast
+	$(BIN)/python scripts/drawings.py
 	$(BIN)/python scripts/picture.py
 	$(BIN)/python scripts/walk.py
 	$(BIN)/python scripts/screens.py

@@ -5,11 +5,14 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-__all__ = ["chart", "table", "write_docs"]
+__all__ = ["chart", "short_table", "table", "write_docs"]
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = DOCS / "know" / "performance.md"
+README = DOCS.parent / "README.md"
 BEGIN, END = "<!-- rivals -->", "<!-- end of rivals -->"
+FEW = ("floor_kept", "treadle_peer", "treadle_sqlite_peer", "langgraph", "openai_agents", "pydantic_ai")
+"""What the table of the README shows."""
 
 SHOWN = {
     "cpu_ms_a_turn_10": "CPU a turn, 10 turns",
@@ -35,6 +38,16 @@ def table(results: Results) -> str:
         cells = [_cell(peer["figures"].get(metric), floor[metric]) for metric in metrics]
         lines.append(f"| {peer['title']} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def short_table(results: Results) -> str:
+    """Return the few rows and columns that the README shows."""
+    peers = {name: peer for name, peer in results["peers"].items() if name in FEW}
+    figures = {
+        name: {**peer, "figures": {one: peer["figures"][one] for one in CHARTS if one in peer["figures"]}}
+        for name, peer in peers.items()
+    }
+    return table({**results, "peers": figures})
 
 
 def _cell(value: float | None, floor: float) -> str:
@@ -70,16 +83,19 @@ def chart(results: Results, metric: str) -> str:
 
 
 def write_docs(results: Results) -> None:
-    """Put the table and the charts into docs/."""
+    """Put the table and the charts into docs/, and a short table into the README."""
     shown = [metric for metric in CHARTS if metric in results["peers"][results["floor"]]["figures"]]
     for metric in shown:
         (DOCS / _file(metric)).write_text(chart(results, metric), encoding="utf-8")
-    pictures = "\n".join(f"![{results['measures'][metric]['title']}]({_file(metric)})" for metric in shown)
+    pictures = "\n".join(f"![{results['measures'][metric]['title']}](../{_file(metric)})" for metric in shown)
     page = PAGE.read_text(encoding="utf-8")
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     middle = "\n\n".join([BEGIN, _words(results), table(results), pictures, END])
     PAGE.write_text(before + middle + after, encoding="utf-8")
+    readme = README.read_text(encoding="utf-8")
+    before, _, rest = readme.partition(BEGIN)
+    README.write_text(before + "\n".join([BEGIN, short_table(results), END]) + rest.partition(END)[2], encoding="utf-8")
 
 
 def _file(metric: str) -> str:

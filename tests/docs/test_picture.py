@@ -2,6 +2,7 @@
 
 import re
 
+import drawings
 from house import PROJECT
 from picture import PICTURE, drawn, printed
 
@@ -14,8 +15,12 @@ def test_the_picture_shows_what_the_demo_prints():
     assert shown(PICTURE.read_text()) == shown(drawn(printed())), "say: make picture"
 
 
-def test_the_readme_fits_on_a_screen_and_shows_the_picture():
-    text = (PROJECT / "README.md").read_text()
+def test_the_readme_shows_the_picture():
+    assert "(docs/demo.svg)" in (PROJECT / "README.md").read_text()
 
-    assert len(text.splitlines()) <= 70
-    assert "(docs/demo.svg)" in text
+
+def test_the_drawings_are_what_the_script_draws_and_each_is_on_a_page_in_both_themes():
+    pages = " ".join(path.read_text() for path in (PROJECT / "docs").rglob("*.md"))
+
+    assert {path.name: path.read_text() for path in drawings.FOLDER.iterdir()} == drawings.drawn(), "say: make picture"
+    assert [name for name in drawings.drawn() if f"pictures/{name}" not in pages] == []
