@@ -69,6 +69,25 @@ def _short(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
 
 # --- Tools: functions that write to the ledger and do what their scenario says.
 
+
+def _cycle() -> list[Any]:
+    made: list[Any] = []
+    made.append(made)
+    return made
+
+
+_ERRORS = {one.__name__: one for one in (RuntimeError, TimeoutError, ConnectionResetError, SystemExit)}
+_SPECIAL: Mapping[str, Callable[[], Any]] = {
+    "nan": lambda: {"price": float("nan")},
+    "surrogate": lambda: "a lone \ud83d here",
+    "bytes": lambda: b"\xff\xfe",
+    "object": object,
+    "cycle": _cycle,
+    "megabyte": lambda: "x" * 1_000_000,
+}
+"""Results that JSON does not have, or that are long."""
+
+
 _KINDS: Mapping[Any, Any] = {
     "string": str,
     "integer": int,
@@ -106,6 +125,7 @@ class JobTool:
         number = self._ledger.start(self.name, arguments)
         if self._never_ends(number):
             threading.Event().wait(_FOREVER)
+        threading.Event().wait(self._does.get("lingers", 0))
         return self._finished(number, arguments)
 
     async def run_async(self, arguments: Mapping[str, Any]) -> Any:
@@ -113,6 +133,7 @@ class JobTool:
         number = self._ledger.start(self.name, arguments)
         if self._never_ends(number):
             await asyncio.sleep(_FOREVER)
+        await asyncio.sleep(self._does.get("lingers", 0))  # so that calls which may not overlap would
         return self._finished(number, arguments)
 
     async def _of_keywords(self, **arguments: Any) -> Any:
@@ -132,13 +153,13 @@ class JobTool:
             self._kill()
         if number <= does.get("fails", 0):
             self._ledger.end("failed", self.name, number)
-            raise RuntimeError(does.get("error", "the service is down"))
+            raise _ERRORS[does.get("raises", "RuntimeError")](does.get("error", "the service is down"))
         self._ledger.end("done", self.name, number)
         if does.get("kills") == "after" and number == 1:
             self._kill()
-        if "size" in does:
-            return "x" * does["size"]
-        return does["returns"] if "returns" in does else f"{self.name} ran with {json.dumps(arguments, sort_keys=True)}"
+        if "special" in does:
+            return _SPECIAL[does["special"]]()
+        return does["returns"] if "returns" in does else _told(self.name, arguments)
 
     def _kill(self) -> None:
         os.killpg(os.getpgid(self._subject), signal.SIGKILL)
@@ -172,6 +193,10 @@ class JobTool:
         made.__signature__ = signature
         made.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()} | {"return": str}
         return function
+
+
+def _told(name: str, arguments: Mapping[str, Any]) -> str:
+    return f"{name} ran with " + ", ".join(f"{key}={value}" for key, value in sorted(arguments.items()))
 
 
 def _parameter(name: str, schema: Mapping[str, Any], *, is_required: bool) -> inspect.Parameter:

@@ -133,9 +133,9 @@ def start(prompt: str = "Do the task.", **about: Any) -> Act:
     return Act(prompt=prompt, **about)
 
 
-def resume() -> Act:
+def resume(**about: Any) -> Act:
     """A process that continues what a killed one had begun."""
-    return Act(action="resume", prompt="")
+    return Act(action="resume", prompt="", **about)
 
 
 def decide(tool: str, *, allow: bool, **arguments: Any) -> Act:

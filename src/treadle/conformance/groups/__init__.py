@@ -2,13 +2,29 @@
 
 from collections.abc import Mapping, Sequence
 
-from treadle.conformance.groups import arguments
+from treadle.conformance.groups import (
+    approvals,
+    arguments,
+    contents,
+    crashes,
+    histories,
+    identity,
+    limits,
+    parallel,
+    retries,
+    schemas,
+    streams,
+    timeouts,
+)
 from treadle.conformance.scenario import Scenario
 from treadle.errors import ConfigurationError
 
 __all__ = ["GROUPS", "SCENARIOS", "scenarios_of"]
 
-_MODULES = (arguments,)
+_MODULES = (
+    *(arguments, schemas, contents, parallel, identity, streams),
+    *(retries, timeouts, limits, histories, crashes, approvals),
+)
 
 SCENARIOS: tuple[Scenario, ...] = tuple(one for module in _MODULES for one in module.SCENARIOS)
 """All scenarios, in the order of their groups."""
