@@ -189,7 +189,7 @@ def test_the_tree_of_errors_is_the_tree_of_classes():
 
 def test_the_table_of_what_may_change_is_about_every_option_of_an_agent_and_says_what_its_fingerprint_says():
     """A part of the fingerprint differs if, and only if, the table names it beside the option."""
-    table = page("sessions.md").partition("| Part | Options of `Agent` |")[2].partition("\n\n")[0]
+    table = page("continue.md").partition("| Part | Options of `Agent` |")[2].partition("\n\n")[0]
     rows = [line.strip("|").split("|") for line in table.splitlines() if "`" in line]
     told = {option: part.strip(" `") for part, options, _ in rows for option in names_in(options)}
     given = {"model": ScriptedModel([answer("done")]), "name": "clerk", "tools": [tool(effect="read")(page)]}
@@ -338,17 +338,17 @@ def test_the_page_of_providers_has_the_time_limits_of_a_request():
 
 
 def test_the_page_of_testing_names_doubles_that_there_are_and_every_checker_of_a_history():
-    doubles, _, rest = page("testing.md").partition("\n## What the model says")
+    doubles = page("testing.md").partition("\n## What the model says")[0]
     told = {names_in(row[0])[0] for row in rows_of(doubles)}
-    checkers = {names_in(row[0])[0] for row in rows_of(rest.partition("\n## A history of your own")[2])}
+    checkers = {names_in(row[0])[0] for row in rows_of(page("scripts.md").partition("\n## A history of your own")[2])}
 
     assert told <= set(testing.__all__)
     assert checkers == {name for name in testing.__all__ if name.startswith("check_")}
-    assert not [name for name in testing.__all__ if name not in page("testing.md")]
+    assert not [name for name in testing.__all__ if name not in page("testing.md") + page("scripts.md")]
 
 
 def test_the_page_of_testing_has_every_key_of_a_script_and_where_and_how_an_answer_breaks_off():
-    table = page("testing.md").partition("\n## A script's file")[2].partition("\n## ")[0]
+    table = page("scripts.md").partition("\n## A script's file")[2].partition("\n## ")[0]
     told = {key: row[1] for row in rows_of(table) for key in names_in(row[0])}
 
     assert set(told) == {*testing.Turn.__struct_fields__, "body_base64"}
