@@ -46,6 +46,7 @@ NOUNS = (
 """The files at the root, and the folders that are one noun each: values that everybody may know. Each is public."""
 PACKAGES = (
     "agents",
+    "batch",
     "context",
     "drivers",
     "hooks",

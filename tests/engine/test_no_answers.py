@@ -60,6 +60,15 @@ async def test_an_empty_answer_after_calls_is_asked_for_once_more():
     assert (second.completed, second.stop.details, len(stuck.requests)) == (False, {"class": "answer_empty"}, 3)
 
 
+@pytest.mark.parametrize("answer", ["0", "false", "0.0"])
+async def test_a_zero_or_a_false_is_an_answer_after_calls(answer):
+    model = ScriptedModel([call("look", n=1), text(answer)])
+
+    result = await Agent(model, tools=[look]).run("How many are there?")
+
+    assert (result.completed, result.text, len(model.requests)) == (True, answer, 2)
+
+
 async def test_an_echo_of_a_correction_is_not_an_answer():
     model = ScriptedModel([call("look", n=1), text(""), text("?")])
     await Agent(model, tools=[look]).run("go")

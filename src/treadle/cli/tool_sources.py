@@ -39,7 +39,15 @@ from treadle.toolsets import (
 if TYPE_CHECKING:  # loads all that workers need
     from treadle.workers import AgentMaker
 
-__all__ = ["carried_out_apart", "found_subagents", "known_tools", "load_agents", "load_tools", "subagents_of"]
+__all__ = [
+    "carried_out_apart",
+    "found_subagents",
+    "known_tools",
+    "load_agents",
+    "load_function",
+    "load_tools",
+    "subagents_of",
+]
 
 _OURS = str(Path(__file__).parents[1])
 
@@ -342,6 +350,24 @@ def _load_agent(source: str, folder: Any) -> "Mapping[str, AgentMaker]":
     if not agents:
         raise UsageError(f"--agents {text} holds no agent. {hint}")
     return agents
+
+
+def load_function(source: str, flag: str, folder: Any) -> Callable[..., Any]:
+    """Return the function that `FILE.py:name` or `module:name` names.
+
+    Raises:
+        UsageError: It cannot be loaded, or it is not a function; with the line.
+    """
+    place, _, name = source.strip().rpartition(":")
+    if not place or not name:
+        raise UsageError(f"{flag} {source}: name FILE.py:function or module:function.")
+    if place.endswith(".py"):
+        found = getattr(module_of_file(folder / place, flag), name, None)
+    else:
+        found = attribute_of(source.strip(), flag)
+    if not callable(found):
+        raise UsageError(f"{flag} {source}: {place} has no function {name!r}.")
+    return found  # type: ignore[no-any-return]  # it is callable
 
 
 def _agents_in(value: Any) -> "dict[str, AgentMaker]":

@@ -24,7 +24,7 @@ from treadle.sessions.maintenance import check_here, fold
 from treadle.state import SessionState
 from treadle.tools import JsonObject
 
-__all__ = ["TaskResult", "follow", "result", "shared_journal", "submit"]
+__all__ = ["TaskResult", "follow", "keyed_session_id", "result", "shared_journal", "submit"]
 
 
 class TaskResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
@@ -93,7 +93,7 @@ async def submit(
     """
     message = _checked(agent, task, tenant, priority, key, by)
     starts_at = None if at is None else epoch_seconds(at)
-    session_id = _id_of(tenant, key)
+    session_id = keyed_session_id(tenant, key)
     now = (clock or SystemClock()).now()
     about = {**(metadata or {}), **({"tenant": tenant} if tenant else {})}
     submitted = TaskSubmitted(
@@ -237,7 +237,7 @@ def _checked(agent: str, task: str | Message, tenant: str, priority: int, key: s
     return message
 
 
-def _id_of(tenant: str, key: str | None) -> str:
+def keyed_session_id(tenant: str, key: str | None) -> str:
     """Return the id of a new session, or of the one that a key names."""
     if key is None:
         return "s_" + SystemRandomness().token()

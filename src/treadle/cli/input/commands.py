@@ -37,6 +37,7 @@ __all__ = [
     "AnswerOptions",
     "ApprovalsOptions",
     "ApproveOptions",
+    "BatchOptions",
     "BudgetsOptions",
     "BulkOptions",
     "ChatOptions",
@@ -424,6 +425,104 @@ class WorkerOptions(RunningOptions, frozen=True, kw_only=True):
             "format of the log on standard error: text, or one JSON object per line (default: text)",
         ),
     ] = "text"
+
+
+class BatchOptions(RunningOptions, frozen=True, kw_only=True):
+    """Run many tasks, each in a session of its own; killed anywhere, the same command continues. Or compare two results."""
+
+    command = "batch"
+    group = "worker"
+    code = "batch.batch"
+    files: Annotated[
+        tuple[str, ...],
+        Argument(
+            "TASKS",
+            "a file of tasks: a text or a JSON object with `task`, `id` and `expected` a line, or .csv with these columns; - for standard input",
+        ),
+    ] = ()
+    results: Annotated[
+        str | None,
+        Flag(
+            "-o --output FILE",
+            "where the rows go: .jsonl; for .csv and .parquet, which are made at the end, they are also kept as .jsonl beside it. "
+            "A report as .html is written beside it",
+        ),
+    ] = None
+    model_options: Annotated[
+        dict[str, Any],
+        Flag("--option NAME=VALUE", "set a field of each model request; repeatable", action=StoreOption),
+    ] = msgspec.field(default_factory=dict)
+    agent: Annotated[
+        str | None,
+        Flag(
+            "--agent WHAT",
+            "the agent: FILE.py or module:attr with one; with --workers, the name that workers have (default: one with the model, tools "
+            "and rules given here)",
+        ),
+    ] = None
+    name: Annotated[
+        str | None, Flag("--name NAME", "name of the batch in its journal (default: that of the results)")
+    ] = None
+    concurrency: Annotated[
+        int,
+        Flag(
+            "--concurrency N",
+            "how many tasks run at once (default: 8); fewer after a rate limit",
+            whole_reader(1, 99999, "a number from 1 to 99999"),
+        ),
+    ] = 8
+    repeat: Annotated[
+        int,
+        Flag("--repeat N", "how often to run each task (default: 1)", whole_reader(1, 9999, "a number from 1 to 9999")),
+    ] = 1
+    limit: Annotated[int | None, Flag("--limit N", "only the first N tasks", read_count)] = None
+    sample: Annotated[int | None, Flag("--sample N", "only N tasks, the same ones each time", read_count)] = None
+    only_failed: Annotated[
+        bool, Flag("--only-failed", "only tasks whose run was stopped or failed: it continues, and its row is replaced")
+    ] = False
+    score: Annotated[
+        str | None,
+        Flag(
+            "--score WHAT",
+            "exact or contains, which compare with `expected`, or FILE.py:function or module:function of the task and its row "
+            "(default: exact)",
+        ),
+    ] = None
+    total_cost: Annotated[
+        float | None,
+        Flag(
+            "--total-cost USD",
+            "what the whole batch may cost; then it stops, and continues with a larger one",
+            number_reader("dollars are a number such as 5.50"),
+        ),
+    ] = None
+    tokens_per_minute: Annotated[
+        int | None,
+        Flag(
+            "--tokens-per-minute N",
+            "tokens that the batch may use a minute",
+            whole_reader(1, 10**15, "a whole number above 0"),
+        ),
+    ] = None
+    requests_per_minute: Annotated[
+        int | None,
+        Flag(
+            "--requests-per-minute N",
+            "requests that the batch may make a minute",
+            whole_reader(1, 10**15, "a whole number above 0"),
+        ),
+    ] = None
+    stops_at_error: Annotated[
+        bool, Flag("--stop-on-error", "begin no further task once a run has failed or raised an exception")
+    ] = False
+    has_workers: Annotated[
+        bool, Flag("--workers", "submit the tasks to the workers on the journal, and collect their answers")
+    ] = False
+    shared = {  # noqa: RUF012 - as in Options: it is never changed
+        **{heading: names for heading, names in RunningOptions.shared.items() if heading != "limits"},
+        "limits": ("on_limit", "profile", "limits"),
+        "output": ("as_json", "is_quiet"),
+    }
 
 
 class WorkersOptions(Options, frozen=True, kw_only=True):
@@ -981,6 +1080,7 @@ COMMANDS: Mapping[str, type[Options]] = {
         *(ApproveOptions, AnswerOptions, DoubtsOptions, ResolveOptions),
         *(DescribeOptions, ToolsOptions, PermissionsOptions, TrustOptions, CompletionOptions),
         *(AcpOptions, MockOptions, ConformanceOptions, SubmitOptions, WorkersOptions, WebOptions, UsageOptions),
+        BatchOptions,
     )
 }
 """All commands by their names, in the order of the help."""

@@ -179,7 +179,7 @@ def _not_an_answer(text: str, messages: Sequence[Message]) -> tuple[str, str] | 
     """Return what a text is instead of an answer, as a class and in words; None for an answer."""
     said = _plain(text)
     is_behind_calls = any(message.role == "tool" for message in _since_person(messages))
-    if not said:
+    if not said and not isinstance(said, int | float):  # `0` and `false` may be the answer
         return ("answer_empty", "an empty answer") if is_behind_calls else None
     if isinstance(said, dict) and said.get("status") == "error" and said.keys() >= _ERROR_FIELDS and is_behind_calls:
         return "answer_is_error", "the error of a tool"
