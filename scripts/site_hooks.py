@@ -75,8 +75,30 @@ def _with_plain_bars(markdown: str) -> str:
     )
 
 
+_RENAMED = {
+    "acp": "editor",
+    "agents-as-tools": "subagents",
+    "vendors": "models",
+    "whole-program": "tutorial-1-chat",
+    "writing-tools": "tools",
+}
+"""Names of pages that have another name now."""
+
+_ELSEWHERE = '<!doctype html><meta charset="utf-8"><title>Moved</title><meta http-equiv="refresh" content="0; url={0}"><a href="{0}">{0}</a>\n'
+
+
+def _lead_from_old_addresses(site: Path) -> None:
+    """Every page was at the root once: what is there now leads to where it is."""
+    places = {
+        path.stem: f"{book}/{path.name}" for book in ("use", "run", "know") for path in (site / book).glob("*.html")
+    }
+    for name, place in {**places, **{old: places[new] for old, new in _RENAMED.items()}}.items():
+        (site / f"{name}.html").write_text(_ELSEWHERE.format(place), encoding="utf-8")
+
+
 def on_post_build(config: MkDocsConfig) -> None:
     site = Path(config.site_dir)
+    _lead_from_old_addresses(site)
     whole, lines = [], [f"# {config.site_name}\n", f"> {config.site_description}\n"]
     section = None
     for page in _ORDER:

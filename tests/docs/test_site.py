@@ -73,7 +73,8 @@ def test_the_texts_for_machines_have_every_page_and_every_name(site):
     whole = (site / "llms-full.txt").read_text()
     listed = (site / "llms.txt").read_text()
     pages = [
-        path.relative_to(site).with_suffix(".md").as_posix() for path in site.rglob("*.html") if path.stem != "404"
+        path.relative_to(site).with_suffix(".md").as_posix()
+        for path in (site / "index.html", *site.glob("*/**/*.html"))
     ]
 
     assert [page for page in pages if f"<!-- {page} -->" not in whole] == []
@@ -83,6 +84,13 @@ def test_the_texts_for_machines_have_every_page_and_every_name(site):
     ] == []
     assert ":::" not in whole
     assert "[positional" not in whole  # a signature reads as it is written
+
+
+@pytest.mark.row("M-SITE")
+def test_an_address_of_before_the_three_books_leads_to_its_page(site):
+    for old, now in {"approvals": "use/approvals", "writing-tools": "use/tools", "backup": "run/backup"}.items():
+        assert f'content="0; url={now}.html"' in (site / f"{old}.html").read_text()
+        assert (site / f"{now}.html").is_file()
 
 
 @pytest.mark.row("M-SITE")
