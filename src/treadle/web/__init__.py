@@ -8,8 +8,17 @@ if TYPE_CHECKING:
     from treadle.web.access import Token as Token
     from treadle.web.access import new_token as new_token
     from treadle.web.app import web as web
+    from treadle.web.notices import Notice as Notice
+    from treadle.web.notices import Notifier as Notifier
 
-_HOMES = {"Access": "access", "Token": "access", "new_token": "access", "web": "app"}
+_HOMES = {
+    "Access": "access",
+    "Notice": "notices",
+    "Notifier": "notices",
+    "Token": "access",
+    "new_token": "access",
+    "web": "app",
+}
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - one list of names, not two
 

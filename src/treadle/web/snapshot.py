@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from treadle import Approval, Session, TreadleError, open_session
+from treadle import Approval, Session, StopReason, TreadleError, open_session
 from treadle.errors import JournalError
 from treadle.events import (
     AnyEvent,
@@ -22,6 +22,7 @@ from treadle.events import (
     ModelFailed,
     ModelFinished,
     ModelStarted,
+    RunFinished,
     RunStarted,
     SessionChanged,
 )
@@ -43,7 +44,7 @@ _IDLE_SECONDS = 120.0
 _BATCH = 100
 _MOST_STRANDED = 300
 _OVERLAP_SECONDS = 5.0
-_OPEN = frozenset({"running", "paused", "queued"})
+_OVER_BUDGET = frozenset({StopReason.BUDGET_EXCEEDED, StopReason.STEP_LIMIT_REACHED})
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +132,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """The worker that runs it, or did last."""
     set_aside: bool = False
     """Whether a worker has given it up, so that it kills no more of them."""
+    over_budget: str = ""
+    """Which budget has ended its last run, in one sentence; empty where none did."""
     fault: str = ""
     """Why it cannot be read."""
 
@@ -382,6 +385,7 @@ def _card_of(session: Session, events: Iterable[AnyEvent], info: SessionInfo) ->
         used=tuple(figures.used.values()),
         worker="" if run is None else run.worker,
         set_aside=info.status == "suspended" and figures.changed is not None and figures.changed.by == "worker",
+        over_budget=figures.over_budget if info.phase == "stopped" else "",
     )
 
 
@@ -393,11 +397,14 @@ class _Figures:
         self.changed: SessionChanged | None = None
         """The last change of its status."""
         self.used: dict[tuple[str, str], Used] = {}
+        self.over_budget = ""
 
     def count(self, event: AnyEvent) -> None:
         match event:
             case RunStarted() | ModelStarted():
                 self.model = event.model or self.model
+            case RunFinished():
+                self.over_budget = (event.message or event.reason) if event.reason in _OVER_BUDGET else ""
             case ModelFinished():
                 self.steps += event.act is None
                 self.calls += len(event.message.calls)

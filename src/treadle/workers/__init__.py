@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from treadle.workers.presence import WorkerInfo as WorkerInfo
     from treadle.workers.presence import list_workers as list_workers
     from treadle.workers.queued import PgQueuerDispatcher as PgQueuerDispatcher
+    from treadle.workers.remembering import shared_set as shared_set
     from treadle.workers.submitting import TaskResult as TaskResult
     from treadle.workers.submitting import follow as follow
     from treadle.workers.submitting import result as result
@@ -27,6 +28,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "limits": "Limit",
         "presence": "WorkerInfo list_workers",
         "queued": "PgQueuerDispatcher",
+        "remembering": "shared_set",
         "submitting": "TaskResult follow result submit",
         "worker": "AgentMaker JournalDispatcher StrandedSession Worker stranded_sessions",
     },

@@ -1,8 +1,10 @@
-"""`treadle web`: a page for people, on this machine's own address."""
+"""`treadle web`: a page for people, on this machine's own address; and `treadle notify`: tell them what waits there."""
 
 import asyncio
 import inspect
+import logging
 import os
+import shlex
 import socket
 import webbrowser
 from contextlib import closing, suppress
@@ -13,16 +15,16 @@ import msgspec
 
 from treadle import Agents
 from treadle.cli.exits import UsageError
-from treadle.cli.input.commands import WebOptions
+from treadle.cli.input.commands import NotifyOptions, WebOptions
 from treadle.cli.input.places import user_config
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.sessions import opened, person
 from treadle.cli.tool_sources import load_agents
-from treadle.web import Access, Token, new_token
+from treadle.web import Access, Notifier, Token, new_token
 from treadle.web import web as web_app
 
-__all__ = ["web"]
+__all__ = ["notify", "web"]
 
 _HOST = "127.0.0.1"
 _LEAVING_SECONDS = 1
@@ -88,6 +90,40 @@ async def _agents(options: WebOptions, folder: Path) -> Agents | None:
         agent = make()
         made.append(await agent if inspect.isawaitable(agent) else agent)
     return Agents(made)
+
+
+async def notify(options: NotifyOptions, terminal: Terminal) -> int:
+    """Tell what there is and what comes, until a signal ends it."""
+    webhook = options.webhook or os.environ.get("TREADLE_WEBHOOK_URL", "")
+    if options.page is None or not (webhook or options.line):
+        raise UsageError("Give --page, the address of the web page, and --webhook URL or --command LINE.")
+    try:
+        command = shlex.split(options.line or "")
+    except ValueError as error:
+        raise UsageError(f"--command {options.line!r:.80} cannot be read: {error}.") from error
+    async with opened(settings_of(options).journal) as journal:
+        notifier = Notifier(
+            journal,
+            page=options.page,
+            webhook="" if command else webhook,
+            secret=os.environ.get("TREADLE_WEBHOOK_SECRET", ""),
+            command=command,
+        )
+        _log_to(terminal)
+        terminal.say("Notices are sent. Ctrl+C stops it; what comes meanwhile is told when it runs again.")
+        await notifier.run()
+    return 0
+
+
+def _log_to(terminal: Terminal) -> None:
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            terminal.say(record.getMessage())
+
+    log = logging.getLogger("treadle.web.notices")
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.addHandler(Lines())
 
 
 # --- Tokens: a file of names and hashes, for its owner alone.

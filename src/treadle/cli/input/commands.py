@@ -58,6 +58,7 @@ __all__ = [
     "ModelsOptions",
     "MoveOptions",
     "NamedOptions",
+    "NotifyOptions",
     "PermissionsOptions",
     "ReplayOptions",
     "ResolveOptions",
@@ -577,6 +578,30 @@ class WebOptions(Options, frozen=True, kw_only=True):
     ] = ()
 
 
+class NotifyOptions(Options, frozen=True, kw_only=True):
+    """Tell a webhook or a command what waits for a person, is in doubt, was set aside or is over budget, until a signal stops it."""
+
+    command = "notify"
+    group = "worker"
+    code = "web.notify"
+    page: Annotated[
+        str | None, Flag("--page URL", "the address of the web page: each notice has the link to its request there")
+    ] = None
+    webhook: Annotated[
+        str | None,
+        Flag(
+            "--webhook URL",
+            "post JSON to this address, signed with TREADLE_WEBHOOK_SECRET (default: TREADLE_WEBHOOK_URL)",
+        ),
+    ] = None
+    line: Annotated[
+        str | None,
+        Flag(
+            "--command LINE", "run this command instead, with the text as its last argument and the JSON as its input"
+        ),
+    ] = None
+
+
 # --- What is set up here.
 
 
@@ -1079,8 +1104,8 @@ COMMANDS: Mapping[str, type[Options]] = {
         *(GoalOptions, DemoOptions, CancelOptions, ReplayOptions, BudgetsOptions),
         *(ApproveOptions, AnswerOptions, DoubtsOptions, ResolveOptions),
         *(DescribeOptions, ToolsOptions, PermissionsOptions, TrustOptions, CompletionOptions),
-        *(AcpOptions, MockOptions, ConformanceOptions, SubmitOptions, WorkersOptions, WebOptions, UsageOptions),
-        BatchOptions,
+        *(AcpOptions, MockOptions, ConformanceOptions, SubmitOptions, WorkersOptions, WebOptions, NotifyOptions),
+        *(UsageOptions, BatchOptions),
     )
 }
 """All commands by their names, in the order of the help."""
