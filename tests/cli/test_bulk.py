@@ -90,9 +90,61 @@ async def _take_in(file, session_id: str) -> None:
         await Agent(ScriptedModel([{"text": "Then not."}]), tools=[pay], name="clerk").resume(session)
 
 
+def test_failed_tasks_are_submitted_again_and_one_of_them_from_nothing(fleet):
+    queued = next(one["id"] for one in data(fleet, "sessions", "list", "--state", "queued"))
+    assert "has not ended" in run(fleet, "retry", queued, code=2).stderr
+    run(fleet, "cancel", queued)
+
+    said = run(fleet, "retry", queued, "--by", "ada")
+    assert said.stdout.strip() == queued
+    assert "in the same session: the model reads what was done there" in said.stderr
+
+    run(fleet, "cancel", queued)
+    new = data(fleet, "retry", queued, "--key", "again")
+    assert new["retry_of"] == queued
+    assert new["id"] != queued
+    assert data(fleet, "retry", "--tenant", "acme") == []
+    assert "one task" in run(fleet, "retry", "--tenant", "acme", "--key", "k", code=2).stderr
+
+
+def test_doubts_of_a_tenant_are_listed_and_resolved_together(fleet):
+    async def lose() -> None:
+        @tool(effect="unsafe", permission="allow")
+        async def lose(account: str) -> str:
+            """Pay, and hear nothing."""
+            raise ConnectionResetError("The connection broke.")
+
+        for tenant in ("acme", "acme", "globex"):
+            turns = [{"calls": [{"name": "lose", "arguments": {"account": "x"}}]}, {"text": "?"}]
+            async with open_journal(fleet.folder / "fleet.db") as journal, open_session(journal) as session:
+                await session.change(metadata={"tenant": tenant})
+                await Agent(ScriptedModel(turns), tools=[lose], name="clerk").run("Pay", session=session)
+
+    asyncio.run(lose())
+    assert len(data(fleet, "doubts", "--tenant", "acme")) == 2
+    assert "2 calls would be resolved." in run(fleet, "resolve", "--tenant", "acme", "--unknown", "--dry-run").stderr
+    assert len(data(fleet, "resolve", "--tool", "lose", "--tenant", "acme", "--not-done", "--reason", "Down.")) == 2
+    assert [one["tool"] for one in data(fleet, "doubts")] == ["lose"]
+
+
+def test_stopped_runs_of_a_tenant_are_resumed_one_after_the_other(treadle):
+    calls = [{"calls": [{"name": "read", "arguments": {"path": "a.txt"}}]}, {"text": "Done."}]
+    script = treadle.script("calls.json", calls)
+    for _ in range(2):
+        treadle("run", "-m", script, "--max-model-turns", "1", "--on-limit", "report", "Look", code=None)
+
+    words = ("resume", "-m", treadle.script("end.json", [{"text": "Done."}]), "--max-model-turns", "5")
+    shown = treadle(*words, "--state", "stopped", "--dry-run")
+    assert "2 sessions would be resumed." in shown.stderr
+    done = treadle(*words, "--state", "stopped", "--yes", "-q")
+    assert [one["phase"] for one in treadle.json("sessions", "list", "--json")] == ["completed"] * 2, done.stderr
+
+
 @pytest.mark.parametrize(
     "words",
     [
+        ("cancel", "--state", "completed"),
+        ("resume", "s_1", "--tenant", "acme"),
         ("cancel", "s_1", "--tenant", "acme"),
         ("approve", "--tool", "pay", "--scope", "session"),
         ("cancel", "--older-than", "soon"),

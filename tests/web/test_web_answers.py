@@ -109,7 +109,7 @@ async def test_a_call_in_doubt_is_resolved_with_its_result(site, in_doubt):
         }
         status, said = await ada.post("/api/v1/doubts", body)
 
-        assert (status, said["outcome"]) == (200, "done")
+        assert (status, said["results"][0]["outcome"]) == (200, "done")
         assert await ada.inbox() == []
     (resolved,) = [one for one in await site.journal.read(in_doubt) if isinstance(one, ToolResolved)]
     assert (resolved.outcome, resolved.value, resolved.by) == ("done", {"receipt": 7}, "ada (link)")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from treadle import Approval, TreadleError
 from treadle.cli.exits import UsageError
-from treadle.cli.input.commands import BulkOptions, WaitingOptions
+from treadle.cli.input.commands import BulkOptions, ResumeOptions, WaitingOptions
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_time
 from treadle.cli.running import is_confirmed
@@ -33,14 +33,22 @@ class Chosen(NamedTuple):
 
 
 async def chosen_sessions(
-    journal: Journal, options: BulkOptions, *, phases: Sequence[str] = (), statuses: Sequence[Any] = ()
+    journal: Journal, options: BulkOptions | ResumeOptions, *, phases: Sequence[str] = (), statuses: Sequence[Any] = ()
 ) -> list[Chosen]:
     """Return the sessions that fulfil the conditions, the one that has not changed for longest first.
 
     Args:
         phases: Only sessions in one of these phases. If statuses are given too, either is enough.
         statuses: Only sessions with one of these statuses.
+
+    Raises:
+        UsageError: The act is for none of the sessions in the state that is named.
     """
+    state = getattr(options, "state", None)
+    if state is not None and (phases or statuses) and state not in (*phases, *statuses):
+        raise UsageError(f"--state {state}: this is for sessions that are {', '.join((*phases, *statuses))}.")
+    if state is not None:
+        phases, statuses = ((), (state,)) if state == "suspended" else ((state,), ())
     where = SessionFilter(phases=tuple(phases), statuses=tuple(statuses), without_deleted=True, tenant=options.tenant)
     before = None if options.older_than is None else time.time() - options.older_than
     found = []
@@ -99,7 +107,7 @@ async def done_to_all(
     act: Callable[[Chosen], Awaitable[None]],
     verb: str,
     done: str,
-    options: BulkOptions,
+    options: BulkOptions | ResumeOptions,
     terminal: Terminal,
     *,
     noun: str = "session",
@@ -137,7 +145,7 @@ async def done_to_all(
     return 1 if failed else 0
 
 
-def _show(chosen: Sequence[Chosen], options: BulkOptions, terminal: Terminal) -> None:
+def _show(chosen: Sequence[Chosen], options: BulkOptions | ResumeOptions, terminal: Terminal) -> None:
     if options.as_json:
         return
     for one in chosen[:_SHOWN]:

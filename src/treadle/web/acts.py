@@ -22,6 +22,7 @@ from treadle import (
 from treadle.errors import UnknownAgent, UnknownSession
 from treadle.ports import Journal
 from treadle.redaction import Redactor
+from treadle.workers import retry
 
 __all__ = ["CONSEQUENCES", "Acts"]
 
@@ -33,6 +34,7 @@ CONSEQUENCES = {
     "suspend": "No new run begins or continues here until somebody activates the session. A run under way continues.",
     "activate": "Runs may begin and continue again. A worker takes the session if it has work.",
     "resume": "The run continues where it stopped. Calls that have a result are not made again.",
+    "retry": "The task runs again in this session, by a worker. The model reads what was done here before.",
     "steer": "The message is added after the step that is under way. A session without a run gets it with its next one.",
     "fork": "A new session begins with a copy of this one up to that point. This one stays as it is.",
     "delete": "The session is listed as deleted and never runs again. Its events stay in the journal.",
@@ -102,9 +104,16 @@ class Acts:
             raise ConfigurationError(f"There is no act {act!r:.40}. There are {', '.join(CONSEQUENCES)}.")
         if act == "resume":
             return await self._resume(session_id, by)
+        if act == "retry":
+            return await self._retry(session_id, given, by)
         async with self._opened(session_id) as session:
             done: dict[str, Any] = await getattr(self, f"_{act}")(session, given, by)
         return done
+
+    async def _retry(self, session_id: str, given: Mapping[str, Any], by: str) -> dict[str, Any]:
+        key, may_repeat = given.get("key"), given.get("may_repeat", False)
+        new_id = await retry(self._journal, session_id, key=key, may_repeat=may_repeat, by=by)
+        return {"session": new_id}
 
     async def _cancel(self, session: Session, given: Mapping[str, Any], by: str) -> dict[str, Any]:
         if not await session.cancel(by=by):

@@ -9,12 +9,22 @@ __all__ = ["OPENAPI"]
 _TEXT = {"type": "string"}
 _WHERE = ("state", "tenant", "agent", "model", "text", "age", "parent", "below")
 _WAITING = ("tenant", "agent", "tool", "age")
-_ANSWER: dict[str, Any] = {
+_MANY: dict[str, Any] = {
     "requests": {
         "type": "array",
         "items": {"type": "object", "properties": {"session": _TEXT, "id": _TEXT}, "required": ["session", "id"]},
         "description": "What is answered: one, or several with the same answer.",
     },
+    "where": {
+        "type": "object",
+        "properties": dict.fromkeys(_WAITING, _TEXT),
+        "description": "In place of `requests`: all that fulfil these conditions.",
+    },
+    "limit": {"type": "integer", "description": "With `where`: at most so many, the oldest first; 500 at most."},
+    "dry_run": {"type": "boolean", "description": "Only say which it would be."},
+}
+_ANSWER: dict[str, Any] = {
+    **_MANY,
     "answer": {"enum": ["allow", "deny"]},
     "reason": _TEXT,
     "arguments": {"type": ["object", "null"], "description": "Edited arguments, for one request."},
@@ -23,7 +33,7 @@ _ANSWER: dict[str, Any] = {
 }
 _ONE: dict[str, Any] = {"session": _TEXT, "id": {"type": "string", "description": "Id of the call."}}
 _RESOLVE: dict[str, Any] = {
-    **_ONE,
+    **_MANY,
     "outcome": {"enum": ["done", "not_done", "unknown"]},
     "value": {"description": "The result, of a call that was done."},
     "reason": _TEXT,
@@ -36,6 +46,14 @@ _ACT: dict[str, Any] = {
     "dry_run": {"type": "boolean", "description": "Only say which sessions it would be."},
     "reason": _TEXT,
     "text": {"type": "string", "description": "For `steer`: the message."},
+    "key": {
+        "type": "string",
+        "description": "For `retry`: a new key. The task then begins from nothing in a session of its own.",
+    },
+    "may_repeat": {
+        "type": "boolean",
+        "description": "For `retry` with a key: begin also if that may repeat what was done.",
+    },
     "at": {"description": "For `fork`: a mark, or the number of the last event to share."},
 }
 
@@ -44,7 +62,7 @@ _PATHS: tuple[tuple[str, str, str, tuple[str, ...], dict[str, Any] | None, tuple
     ("/me", "get", "Who you are, and what you may do.", (), None, ()),
     ("/inbox", "get", "What waits for a person.", ("kind", *_WAITING, "page", "size"), None, ()),
     ("/approvals", "get", "Requests for consent.", (*_WAITING, "page", "size"), None, ()),
-    ("/approvals", "post", "Allow or deny. The first answer wins.", (), _ANSWER, ("requests", "answer")),
+    ("/approvals", "post", "Allow or deny. The first answer wins.", (), _ANSWER, ("answer",)),
     ("/questions", "get", "Calls that wait for an answer.", (*_WAITING, "page", "size"), None, ()),
     (
         "/questions",
@@ -55,7 +73,7 @@ _PATHS: tuple[tuple[str, str, str, tuple[str, ...], dict[str, Any] | None, tuple
         ("session", "id", "value"),
     ),
     ("/doubts", "get", "Calls of unknown outcome.", (*_WAITING, "page", "size"), None, ()),
-    ("/doubts", "post", "Say how one ended.", (), _RESOLVE, ("session", "id", "outcome")),
+    ("/doubts", "post", "Say how calls of unknown outcome ended.", (), _RESOLVE, ("outcome",)),
     ("/sessions", "get", "Sessions, the last changed first.", (*_WHERE, "page", "size"), None, ()),
     ("/sessions", "post", "Do one act on the named sessions, or on those that a filter finds.", (), _ACT, ("act",)),
     ("/sessions/{id}", "get", "One session: its conversation, timeline and figures.", (), None, ()),

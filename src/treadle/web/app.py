@@ -5,10 +5,10 @@ import csv
 import io
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 import jinja2
@@ -194,6 +194,7 @@ def _path(request: Request) -> str:
 
 
 Handler = Callable[[Request], Awaitable[Response]]
+_ActOnOne: TypeAlias = Callable[[str, str, Mapping[str, Any], str], Awaitable[dict[str, Any]]]
 
 
 class _Site:
@@ -572,21 +573,38 @@ class _Site:
         return _json(views.inbox(snapshot, request.state.person, wanted, page=_page(request), size=_size(request)))
 
     async def post_approvals(self, request: Request) -> Response:
+        await self.snapshot()
+        return await self._post_items(request, "approval", self.acts.approve)
+
+    async def post_doubt(self, request: Request) -> Response:
+        await self.snapshot()
+        return await self._post_items(request, "doubt", self.acts.resolve)
+
+    async def _post_items(self, request: Request, kind: str, act: _ActOnOne) -> Response:
+        """Give one answer to the requests or doubts that are named, or to those that a filter finds; or only say which they are."""
         given = await _body(request)
-        asked = given.get("requests")
-        if not isinstance(asked, list) or not 0 < len(asked) <= _MOST_AT_ONCE:
+        snapshot = await self.snapshot()
+        if isinstance(given.get("session"), str):
+            asked: Any = [{"session": given["session"], "id": given.get("id")}]
+        elif "where" in given:
+            wanted = _where(given, views.WAITING)
+            asked = views.chosen(snapshot, request.state.person, kind, wanted)[: _limit(given)]
+        else:
+            asked = given.get("requests")
+        if not isinstance(asked, list) or len(asked) > _MOST_AT_ONCE or not (asked or "where" in given):
             raise Refused(422, f"`requests` is a list of 1 to {_MOST_AT_ONCE} objects with `session` and `id`.")
         if len(asked) > 1 and given.get("arguments") is not None:
             raise Refused(422, "Edited arguments are for one request.")
-        await self.snapshot()
-        return await self._acted([await self._approve(request, one, given) for one in asked])
+        if given.get("dry_run"):
+            return _json({"requests": asked})
+        return await self._acted([await self._on_one(request, one, given, act) for one in asked])
 
-    async def _approve(self, request: Request, one: Any, given: Mapping[str, Any]) -> dict[str, Any]:  # Any: JSON
+    async def _on_one(self, request: Request, one: Any, given: Mapping[str, Any], act: _ActOnOne) -> dict[str, Any]:
         named = one if isinstance(one, dict) else {}
         session_id, item_id = str(named.get("session", "")), str(named.get("id", ""))
         try:
             self._check_sees(request, session_id)
-            done = await self.acts.approve(session_id, item_id, given, request.state.person.signature)
+            done = await act(session_id, item_id, given, request.state.person.signature)
         except (TreadleError, msgspec.MsgspecError) as error:
             status, message = told(error)
             return {"session": session_id, "id": item_id, "error": message, "status": status}
@@ -600,19 +618,11 @@ class _Site:
         return _json({"results": results})
 
     async def post_question(self, request: Request) -> Response:
-        await self.snapshot()
-        return await self._answer_one(request, self.acts.answer)
-
-    async def post_doubt(self, request: Request) -> Response:
-        await self.snapshot()
-        return await self._answer_one(request, self.acts.resolve)
-
-    async def _answer_one(self, request: Request, act: Callable[..., Awaitable[dict[str, Any]]]) -> Response:
         given = await _body(request)
         snapshot = await self.snapshot()
         session_id = str(given.get("session", ""))
         self._check_sees(request, session_id)
-        done = await act(session_id, str(given.get("id", "")), given, request.state.person.signature)
+        done = await self.acts.answer(session_id, str(given.get("id", "")), given, request.state.person.signature)
         await snapshot.refresh()
         return _json(done)
 
@@ -632,14 +642,8 @@ class _Site:
         if act not in CONSEQUENCES:
             raise Refused(422, f"`act` is one of {', '.join(CONSEQUENCES)}.")
         if ids is None:
-            where = given.get("where")
-            if not isinstance(where, dict) or not where:
-                raise Refused(422, "Give `ids`, or `where` with at least one condition.")
-            wanted = {str(name): str(value) for name, value in where.items() if name in views.CONDITIONS}
-            if len(wanted) != len(where):
-                raise Refused(422, f"The conditions are {', '.join(views.CONDITIONS)}.")
-            rows = views.listing(snapshot, request.state.person, wanted, size=1_000_000).rows
-            ids = [row["id"] for row in rows][: min(int(given.get("limit") or _MOST_AT_ONCE), _MOST_AT_ONCE)]
+            rows = views.listing(snapshot, request.state.person, _where(given, views.CONDITIONS), size=1_000_000).rows
+            ids = [row["id"] for row in rows][: _limit(given)]
         if not isinstance(ids, list) or len(ids) > _MOST_AT_ONCE:
             raise Refused(422, f"`ids` is a list of at most {_MOST_AT_ONCE} ids.")
         if given.get("dry_run"):
@@ -785,11 +789,34 @@ async def _body(request: Request) -> dict[str, Any]:
 
 def _wanted(request: Request, *names: str) -> dict[str, str]:
     found = {name: request.query_params[name][:200] for name in names if request.query_params.get(name)}
+    _check_age(found)
+    return found
+
+
+def _where(given: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
+    """Return the conditions of an act on many. Raises Refused: there is none, or one that is not known."""
+    where = given.get("where")
+    if not isinstance(where, dict) or not where:
+        raise Refused(422, "Name what it is about, or give `where` with at least one condition.")
+    if unknown := [name for name in where if name not in names]:
+        raise Refused(422, f"There is no condition {unknown[0]!r:.40}. There are {', '.join(names)}.")
+    wanted = {name: str(value) for name, value in where.items()}
+    _check_age(wanted)
+    return wanted
+
+
+def _limit(given: Mapping[str, Any]) -> int:
+    limit = given.get("limit", _MOST_AT_ONCE)
+    if type(limit) is not int or limit < 1:
+        raise Refused(422, "`limit` is a whole number above 0.")
+    return min(limit, _MOST_AT_ONCE)
+
+
+def _check_age(wanted: Mapping[str, str]) -> None:
     try:
-        float(found.get("age") or 0)
+        float(wanted.get("age") or 0)
     except ValueError:
         raise Refused(422, "`age` is a number of seconds.") from None
-    return found
 
 
 def _number(request: Request, name: str, default: int) -> int:

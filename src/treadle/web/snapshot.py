@@ -25,6 +25,7 @@ from treadle.events import (
     RunFinished,
     RunStarted,
     SessionChanged,
+    TaskSubmitted,
 )
 from treadle.ports import HasInboxes, HasOverview, Journal, SessionFilter, SessionInfo
 from treadle.state import Doubt
@@ -132,6 +133,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """The worker that runs it, or did last."""
     set_aside: bool = False
     """Whether a worker has given it up, so that it kills no more of them."""
+    was_submitted: bool = False
+    """Whether its task was submitted to workers, and can be submitted again."""
     over_budget: str = ""
     """Which budget has ended its last run, in one sentence; empty where none did."""
     fault: str = ""
@@ -385,6 +388,7 @@ def _card_of(session: Session, events: Iterable[AnyEvent], info: SessionInfo) ->
         used=tuple(figures.used.values()),
         worker="" if run is None else run.worker,
         set_aside=info.status == "suspended" and figures.changed is not None and figures.changed.by == "worker",
+        was_submitted=figures.was_submitted,
         over_budget=figures.over_budget if info.phase == "stopped" else "",
     )
 
@@ -398,11 +402,14 @@ class _Figures:
         """The last change of its status."""
         self.used: dict[tuple[str, str], Used] = {}
         self.over_budget = ""
+        self.was_submitted = False
 
     def count(self, event: AnyEvent) -> None:
         match event:
             case RunStarted() | ModelStarted():
                 self.model = event.model or self.model
+            case TaskSubmitted():
+                self.was_submitted = True
             case RunFinished():
                 self.over_budget = (event.message or event.reason) if event.reason in _OVER_BUDGET else ""
             case ModelFinished():

@@ -55,9 +55,11 @@ __all__ = [
     "CONDITIONS",
     "FILTERS",
     "PAGE",
+    "WAITING",
     "Inbox",
     "Listing",
     "chart",
+    "chosen",
     "conversation",
     "costs",
     "fleet",
@@ -76,6 +78,8 @@ PAGE = 50
 
 CONDITIONS = ("state", "tenant", "agent", "model", "text", "age", "parent", "below")
 """What a list of sessions can be filtered by."""
+WAITING = ("tenant", "agent", "tool", "age")
+"""What a list of requests or doubts can be filtered by."""
 _MOST_CHARS = 100_000
 
 
@@ -114,6 +118,13 @@ def inbox(
     page = min(max(1, page), pages)
     shown = [_item(snapshot, one, now) for one in kept[(page - 1) * size : page * size]]
     return Inbox(items=shown, total=len(kept), page=page, pages=pages)
+
+
+def chosen(snapshot: Snapshot, person: Person, kind: str, wanted: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return `session`, `id` and `title` of all that waits of one kind, fulfils the conditions and has not expired, in order."""
+    items = inbox(snapshot, person, {**wanted, "kind": kind}, size=1_000_000).items
+    kept = [one for one in items if not one.get("is_expired")]
+    return [{"session": one["session"], "id": one["id"], "title": one["title"]} for one in kept]
 
 
 def _waits(snapshot: Snapshot) -> list[dict[str, Any]]:
@@ -303,7 +314,7 @@ def metadata(snapshot: Snapshot, session_id: str) -> dict[str, Any]:
 def _of_card(snapshot: Snapshot, card: Card | None, updated_at: float) -> dict[str, Any]:
     if card is None:
         blank = dict.fromkeys(("agent", "model", "why", "worker", "fault"), "")
-        figures = {"steps": None, "calls": None, "tokens": None, "cost": None, "doubts": 0}
+        figures = {"steps": None, "calls": None, "tokens": None, "cost": None, "doubts": 0, "was_submitted": False}
         return {**blank, **figures, "since": updated_at, "state": "unread"}
     stranded = snapshot.stranded.get(card.id)
     doubts = sum(one.is_told or card.id not in snapshot.held for one in card.doubts)
@@ -319,6 +330,7 @@ def _of_card(snapshot: Snapshot, card: Card | None, updated_at: float) -> dict[s
         "tokens": card.tokens,
         "cost": card.cost,
         "doubts": doubts,
+        "was_submitted": card.was_submitted,
         "worker": card.worker.rpartition(" ")[0],
         "fault": card.fault,
     }

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from treadle.workers.submitting import TaskResult as TaskResult
     from treadle.workers.submitting import follow as follow
     from treadle.workers.submitting import result as result
+    from treadle.workers.submitting import retry as retry
     from treadle.workers.submitting import submit as submit
     from treadle.workers.worker import AgentMaker as AgentMaker
     from treadle.workers.worker import JournalDispatcher as JournalDispatcher
@@ -29,7 +30,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "presence": "WorkerInfo list_workers",
         "queued": "PgQueuerDispatcher",
         "remembering": "shared_set",
-        "submitting": "TaskResult follow result submit",
+        "submitting": "TaskResult follow result retry submit",
         "worker": "AgentMaker JournalDispatcher StrandedSession Worker stranded_sessions",
     },
 )

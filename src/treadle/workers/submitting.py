@@ -10,21 +10,26 @@ from typing import Any
 
 import msgspec
 
-from treadle.budgets import Budget, Deadline, epoch_seconds
+from treadle.budgets import Budget, Deadline, budget_from, epoch_seconds
 from treadle.canonical import find_unencodable
 from treadle.errors import ConfigurationError, SessionExists, SessionNotActive, TaskCancelled, UnknownSession, shown
 from treadle.events import AnyEvent, RunFinished, SessionChanged, TaskSubmitted, TaskWithdrawn
 from treadle.fields import Documented, checked
 from treadle.messages import Message, user_message
 from treadle.ports import Clock, Dispatcher, HasLive, Journal
-from treadle.resolve import open_journal
+from treadle.resolve import open_journal, open_session
 from treadle.resolve.journals import SystemClock, SystemRandomness
 from treadle.sessions.live import with_live
 from treadle.sessions.maintenance import check_here, fold
+from treadle.sessions.session import Session
 from treadle.state import SessionState
 from treadle.tools import JsonObject
 
+<<<<<<< HEAD
 __all__ = ["TaskResult", "follow", "keyed_session_id", "result", "shared_journal", "submit"]
+=======
+__all__ = ["TaskResult", "follow", "result", "retry", "shared_journal", "submit"]
+>>>>>>> 4f83bd75 (Run a failed task again, and resume, resolve and retry many at once)
 
 
 class TaskResult(msgspec.Struct, Documented, frozen=True, kw_only=True):
@@ -120,6 +125,117 @@ async def submit(
     if dispatcher is not None:
         await dispatcher.send(session_id, at=starts_at, priority=priority, tenant=tenant)
     return session_id
+
+
+@checked
+async def retry(
+    journal: str | Path | Journal,
+    session_id: str,
+    *,
+    key: str | None = None,
+    may_repeat: bool = False,
+    deadline: Deadline | None = None,
+    by: str = "",
+    dispatcher: Dispatcher | None = None,
+    clock: Clock | None = None,
+) -> str:
+    """Submit a task again that failed, stopped or was cancelled, and return the id of its session.
+
+    Without a new key it is the same task: it runs again in its session, and the model reads what was done there. With a new key it is
+    another task: it begins from nothing in a session of its own, and what was done is unknown there.
+
+    Example:
+        session_id = await retry("agent.db", session_id)
+
+    Args:
+        session_id: The session of the task.
+        key: A new idempotency key: the task begins from nothing.
+        may_repeat: With a new key: begin it also if that may repeat what was done.
+        deadline: When its run must have ended; the task's own deadline is left out.
+        by: Who submits it, for the record.
+        dispatcher: Notified of the session, if the workers use one; None for workers that read the journal.
+        clock: Replaces the machine's clock, for tests.
+
+    Raises:
+        ConfigurationError: The session has no task that has ended without success, or a new key may repeat what was done.
+        UnknownSession: The journal has no such session.
+        SessionNotActive: The session was suspended or deleted.
+        SessionHeld: A process runs it.
+        JournalError: The store failed.
+    """
+    async with (
+        shared_journal(journal) as store,
+        open_session(store, id=session_id, must_exist=True, clock=clock, on_store_failure="stop") as session,
+    ):
+        task = msgspec.structs.replace(
+            await _ended_task(session),
+            due_at=None,
+            deadline=None if deadline is None else epoch_seconds(deadline),
+            by=by,
+        )
+        if key is not None:
+            return await _begun_anew(store, session, task, key, dispatcher, clock, may_repeat=may_repeat)
+        session.check_active()
+        async with session.held():
+            await _ended_task(session)
+            await session.ledger.record(task, durable=True)
+    if dispatcher is not None:
+        await dispatcher.send(session_id, at=None, priority=task.priority, tenant=task.tenant)
+    return session_id
+
+
+async def _ended_task(session: Session) -> TaskSubmitted:
+    """Return the session's task, to be recorded again. Raises ConfigurationError: there is none, or it has not ended without success."""
+    tasks = [event for event in await session.events() if isinstance(event, TaskSubmitted)]
+    if not tasks:
+        raise ConfigurationError(
+            f"Session {session.id} has no task that was submitted to workers. To continue its run: treadle resume {session.id}"
+        )
+    phase = session.state.phase
+    if phase in ("queued", "running", "paused"):
+        raise ConfigurationError(
+            f"Session {session.id} is {phase}: its task has not ended. Wait, answer it or cancel it."
+        )
+    if phase == "completed":
+        raise ConfigurationError(f"Session {session.id} has completed its task: submit a new one.")
+    task = tasks[-1]
+    return TaskSubmitted(
+        message=task.message, agent=task.agent, tenant=task.tenant, priority=task.priority, budget=task.budget
+    )
+
+
+async def _begun_anew(
+    store: Journal,
+    session: Session,
+    task: TaskSubmitted,
+    key: str,
+    dispatcher: Dispatcher | None,
+    clock: Clock | None,
+    *,
+    may_repeat: bool,
+) -> str:
+    rerun = (await session.explain()).rerun
+    if not (rerun.is_safe or may_repeat):
+        raise ConfigurationError(
+            f"{rerun.why} Without a new key, the model reads what was done. To begin from nothing anyway: --may-repeat, or may_repeat=True."
+        )
+    new_id = await submit(
+        store,
+        task.agent,
+        task.message,
+        tenant=task.tenant,
+        priority=task.priority,
+        key=key,
+        budget=None if task.budget is None else budget_from(task.budget),
+        deadline=task.deadline,
+        metadata={**session.state.metadata, "retry_of": session.id},
+        by=task.by,
+        dispatcher=dispatcher,
+        clock=clock,
+    )
+    if new_id == session.id:
+        raise ConfigurationError(f"{shown(key)} is the key that the task has already: leave it out, or give a new one.")
+    return new_id
 
 
 @checked

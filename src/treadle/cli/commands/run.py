@@ -103,32 +103,49 @@ async def start(
 
 
 async def resume(options: ResumeOptions, terminal: Terminal) -> int:
-    """Resume one session's run, named or the last; return the exit code."""
+    """Resume one session's run, named or the last, or those of all that fulfil the conditions; return the exit code."""
     terminal.hides_logs = True
-    if (options.id is None) is not options.is_last:
+    has_conditions = any(one is not None for one in (options.tenant, options.agent, options.state, options.older_than))
+    if not has_conditions and (options.id is None) is not options.is_last:
         raise UsageError(
             "Name one session: `treadle resume ID`, or `treadle resume --last`. `treadle sessions` lists all."
         )
-    settings = settings_of(options)
-    async with opened(settings.journal, must_exist=True) as journal:
+    async with opened(settings_of(options).journal, must_exist=True) as journal:
+        if has_conditions:
+            return await _resume_all(journal, options, terminal)
         info = await find_session(journal, options.id)
-        async with opened_session(journal, info.id) as session:
-            session.check_active()
-            session.check_own()
-            session.check_resumable()
-            check_agent(session, accepts_change=options.accepts_change)
-            options = restored(options, session, terminal)
-            settings = settings_of(options)
-            model = options.model or await last_model(session) or settings.model
-            agent = make_agent(settings, model, options=options, snapshots=snapshots_of(settings))
-            for warning in idle_rules(agent.unmatched_rules()):
-                terminal.say(warning)
-            check_tools(agent, session)
-            _tell_restored(session, terminal)
-            await apply_mode(session, settings, options)
-            resumed = agent.stream_resume(session, budget=resumed_budget(session, settings), deadline=options.deadline)
-            resumed.remember(origin_of(settings, model, options))
-            return await carry_out(resumed, session, settings=settings, options=options, terminal=terminal)
+        return await _resume_one(journal, info.id, options, terminal)
+
+
+async def _resume_all(journal: Journal, options: ResumeOptions, terminal: Terminal) -> int:
+    """Resume one run after the other."""
+    chosen = await chosen_sessions(journal, options, phases=("stopped", "failed", "paused", "running"))
+
+    async def act(one: Chosen) -> None:
+        if code := await _resume_one(journal, one.id, options, terminal):
+            raise UsageError(f"the run has not completed its task (exit code {code})")
+
+    return await done_to_all(chosen, act, "Resume", "resumed", options, terminal)
+
+
+async def _resume_one(journal: Journal, session_id: str, options: ResumeOptions, terminal: Terminal) -> int:
+    async with opened_session(journal, session_id) as session:
+        session.check_active()
+        session.check_own()
+        session.check_resumable()
+        check_agent(session, accepts_change=options.accepts_change)
+        options = restored(options, session, terminal)
+        settings = settings_of(options)
+        model = options.model or await last_model(session) or settings.model
+        agent = make_agent(settings, model, options=options, snapshots=snapshots_of(settings))
+        for warning in idle_rules(agent.unmatched_rules()):
+            terminal.say(warning)
+        check_tools(agent, session)
+        _tell_restored(session, terminal)
+        await apply_mode(session, settings, options)
+        resumed = agent.stream_resume(session, budget=resumed_budget(session, settings), deadline=options.deadline)
+        resumed.remember(origin_of(settings, model, options))
+        return await carry_out(resumed, session, settings=settings, options=options, terminal=terminal)
 
 
 def _tell_restored(session: Session, terminal: Terminal) -> None:

@@ -329,7 +329,9 @@ def _about(business_key: str) -> str:
 
 
 async def resolve(options: ResolveOptions, terminal: Terminal) -> int:
-    """Say that the call was done, that it was not, or that nobody will find out."""
+    """Say that the call was done, that it was not, or that nobody will find out; or the same of all that fulfil the conditions."""
+    if options.has_conditions:
+        return await _resolve_all(options, terminal)
     outcome, by = _outcome(options), person(options)
     reason = options.reason.encode("utf-8", "replace").decode()
     async with opened(settings_of(options).journal, must_exist=True) as journal:
@@ -350,6 +352,29 @@ async def resolve(options: ResolveOptions, terminal: Terminal) -> int:
     else:
         terminal.call(title, about.tool, about.arguments, then=tail)
     return 0
+
+
+async def _resolve_all(options: ResolveOptions, terminal: Terminal) -> int:
+    """Say the same of all calls in doubt that fulfil the conditions."""
+    outcome, by = _outcome(options), person(options)
+    reason = options.reason.encode("utf-8", "replace").decode()
+    async with opened(settings_of(options).journal, must_exist=True) as journal:
+        found = await of_interest(journal, await list_doubts(journal), options, tool=options.tool)
+        chosen = [
+            Chosen(
+                id=one.call_id,
+                since=one.since,
+                session_id=one.session_id,
+                about=f"{one.tool} {shown_json(one.arguments, 100)}",
+            )
+            for one in found[: options.limit]
+        ]
+
+        async def act(one: Chosen) -> None:
+            async with opened_session(journal, one.session_id) as session:
+                await session.resolve(one.id, outcome, reason=reason, by=by)
+
+        return await done_to_all(chosen, act, "Resolve", "resolved", options, terminal, noun="call")
 
 
 def _outcome(options: ResolveOptions) -> "Done | type[NotDone | Unknown]":

@@ -1,4 +1,4 @@
-"""`treadle submit`, `worker` and `workers`: queue a task, run submitted tasks until a signal stops it, and list who runs them."""
+"""`treadle submit`, `retry`, `worker` and `workers`: queue a task, or queue it again, run submitted tasks until a signal stops it, and list who runs them."""
 
 import asyncio
 import json
@@ -15,9 +15,10 @@ import msgspec
 
 from treadle import Budget, StopReason, Worker, open_journal
 from treadle import submit as submit_task
+from treadle.cli.bulk import Chosen, chosen_sessions, done_to_all
 from treadle.cli.exits import UsageError, exit_code
 from treadle.cli.guidance import check_given, read_task
-from treadle.cli.input.commands import SubmitOptions, WorkerOptions, WorkersOptions
+from treadle.cli.input.commands import RetryOptions, SubmitOptions, WorkerOptions, WorkersOptions
 from treadle.cli.input.config import COUNTS, LIMIT_WORDS
 from treadle.cli.input.keys import use_stored_keys
 from treadle.cli.input.places import same_journal, shown_journal
@@ -26,13 +27,14 @@ from treadle.cli.output.screens import write_answer
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import for_terminal, one_line, one_record, printable
 from treadle.cli.running import kept_open, make_agent
-from treadle.cli.sessions import opened, person, stranded_in, stranded_line
+from treadle.cli.sessions import find_session, named, opened, person, stranded_in, stranded_line
 from treadle.cli.tool_sources import load_agents
 from treadle.events import TaskSubmitted
 from treadle.ports import Journal
 from treadle.workers import AgentMaker, Limit, PgQueuerDispatcher, SessionLogFilter, WorkerInfo, list_workers, result
+from treadle.workers import retry as retry_task
 
-__all__ = ["submit", "worker", "workers"]
+__all__ = ["retry", "submit", "worker", "workers"]
 
 logger = logging.getLogger("treadle.workers.command")
 
@@ -314,3 +316,41 @@ async def _note_first(journal: Journal, session_id: str, options: SubmitOptions,
         terminal.say(
             f"The key {options.key!r} was already used for another task, which stands: {first!r} for the agent {submitted[0].agent!r}. Use a new key for this one."
         )
+
+
+# --- Submitting again.
+
+
+async def retry(options: RetryOptions, terminal: Terminal) -> int:
+    """Submit a task again, or all that fulfil the conditions."""
+    _check_shared(settings_of(options))
+    if options.has_conditions and options.key is not None:
+        raise UsageError("--key is for one task: give its session.")
+    async with opened(settings_of(options).journal, must_exist=True) as journal:
+        if options.has_conditions:
+            chosen = await chosen_sessions(journal, options, phases=("failed", "stopped"))
+
+            async def act(one: Chosen) -> None:
+                await retry_task(journal, one.id, deadline=options.deadline, by=person(options))
+
+            return await done_to_all(chosen, act, "Submit again", "submitted again", options, terminal, noun="task")
+        info = await find_session(journal, named(options))
+        session_id = await retry_task(
+            journal,
+            info.id,
+            key=options.key,
+            may_repeat=options.may_repeat,
+            deadline=options.deadline,
+            by=person(options),
+        )
+    if options.as_json:
+        terminal.data({"id": session_id, "retry_of": info.id})
+        return 0
+    terminal.line(session_id)
+    how = (
+        "in the same session: the model reads what was done there"
+        if session_id == info.id
+        else f"from nothing, under the key {options.key!r}: nothing is known there of what {info.id} has done"
+    )
+    terminal.say(f"Submitted again, {how}. To follow it: treadle sessions watch {session_id}{same_journal(options)}")
+    return 0

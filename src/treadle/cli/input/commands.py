@@ -63,6 +63,7 @@ __all__ = [
     "ReplayOptions",
     "ResolveOptions",
     "ResumeOptions",
+    "RetryOptions",
     "RewindOptions",
     "RmOptions",
     "RunOptions",
@@ -115,25 +116,35 @@ class NamedOptions(Options, frozen=True, kw_only=True):
     is_last: Annotated[bool, Flag("--last", _LAST)] = False
 
 
+_Phase: TypeAlias = Literal["active", "queued", "running", "paused", "stopped", "failed", "completed", "suspended"]
+_Tenant: TypeAlias = Annotated[str | None, Flag("--tenant NAME", "all of this tenant; '' for those without one")]
+_Agent: TypeAlias = Annotated[str | None, Flag("--agent NAME", "all of this agent")]
+_OlderThan: TypeAlias = Annotated[
+    float | None,
+    Flag("--older-than AGE", "all that have waited, or not changed, for so long: 90m, 12h or 7d", _age),
+]
+_Limit: TypeAlias = Annotated[
+    int, Flag("--limit N", "with conditions: at most N, the oldest first (default: 500)", read_count)
+]
+_Preview: TypeAlias = Annotated[bool, Flag("--dry-run", "with conditions: only list what it would be")]
+_Sure: TypeAlias = Annotated[bool, Flag("--yes", "with conditions: do it without a question")]
+_InState: TypeAlias = Annotated[_Phase | None, Flag("--state STATE", "all in this state")]
+
+
 class BulkOptions(NamedOptions, frozen=True, kw_only=True):
     """One session or call, or all that fulfil some conditions."""
 
-    tenant: Annotated[str | None, Flag("--tenant NAME", "all of this tenant; '' for those without one")] = None
-    agent: Annotated[str | None, Flag("--agent NAME", "all of this agent")] = None
-    older_than: Annotated[
-        float | None,
-        Flag("--older-than AGE", "all that have waited, or not changed, for so long: 90m, 12h or 7d", _age),
-    ] = None
-    limit: Annotated[
-        int, Flag("--limit N", "with conditions: at most N, the oldest first (default: 500)", read_count)
-    ] = 500
-    is_preview: Annotated[bool, Flag("--dry-run", "with conditions: only list what it would be")] = False
-    is_sure: Annotated[bool, Flag("--yes", "with conditions: do it without a question")] = False
+    tenant: _Tenant = None
+    agent: _Agent = None
+    older_than: _OlderThan = None
+    limit: _Limit = 500
+    is_preview: _Preview = False
+    is_sure: _Sure = False
 
     @property
     def has_conditions(self) -> bool:
         """Whether it is about all that fulfil some conditions."""
-        return any(one is not None for one in (self.tenant, self.agent, self.older_than))
+        return any(getattr(self, name, None) is not None for name in ("tenant", "agent", "older_than", "state", "tool"))
 
 
 # --- Runs: what begins one, or continues it.
@@ -186,7 +197,7 @@ class GoalOptions(RunningOptions, frozen=True, kw_only=True):
 
 
 class ResumeOptions(RunningOptions, frozen=True, kw_only=True):
-    """Resume a run that was paused, stopped or interrupted."""
+    """Resume a run that was paused, stopped or interrupted; or all that fulfil some conditions, one after the other."""
 
     command = "resume"
     code = "run.resume"
@@ -195,6 +206,13 @@ class ResumeOptions(RunningOptions, frozen=True, kw_only=True):
     accepts_change: Annotated[
         bool, Flag("--accept-change", "continue a run that a program's own agent started, without that agent")
     ] = False
+    tenant: _Tenant = None
+    agent: _Agent = None
+    state: _InState = None
+    older_than: _OlderThan = None
+    limit: _Limit = 500
+    is_preview: _Preview = False
+    is_sure: _Sure = False
 
 
 class DemoOptions(Options, frozen=True, kw_only=True):
@@ -212,6 +230,7 @@ class CancelOptions(BulkOptions, frozen=True, kw_only=True):
     command = "cancel"
     group = "sessions"
     code = "run.cancel"
+    state: _InState = None
     by: Annotated[str | None, Flag("--by NAME", _DECIDES)] = None
 
 
@@ -302,8 +321,8 @@ class DoubtsOptions(WaitingOptions, frozen=True, kw_only=True):
     code = "waiting.doubts"
 
 
-class ResolveOptions(NamedOptions, frozen=True, kw_only=True):
-    """Record the outcome of a call in doubt."""
+class ResolveOptions(BulkOptions, frozen=True, kw_only=True):
+    """Record the outcome of a call in doubt, or of all that fulfil some conditions."""
 
     command = "resolve"
     group = "approvals"
@@ -312,6 +331,7 @@ class ResolveOptions(NamedOptions, frozen=True, kw_only=True):
         str | None, Argument("ID", "the call or its key, as `treadle doubts` lists it, or a prefix of its id")
     ] = None
     is_last: Annotated[bool, Flag("--last", "the newest call in doubt")] = False
+    tool: Annotated[str | None, Flag("--tool NAME", "all calls of this tool")] = None
     done: Annotated[str | None, Flag("--done JSON", "the call succeeded with this result, as JSON; null for none")] = (
         None
     )
@@ -359,6 +379,25 @@ class SubmitOptions(Options, frozen=True, kw_only=True):
         ),
     ] = msgspec.field(default_factory=dict)
     is_waiting: Annotated[bool, Flag("--wait", "wait until it ends, and print the answer")] = False
+
+
+class RetryOptions(BulkOptions, frozen=True, kw_only=True):
+    """Submit a task again that failed, stopped or was cancelled; or all that fulfil some conditions.
+
+    Without --key it is the same task: it runs again in its session, and the model reads what was done there. With --key it is
+    another task: it begins from nothing in a session of its own.
+    """
+
+    command = "retry"
+    group = "worker"
+    code = "workers.retry"
+    shared = ungrouped("deadline", *LISTING)
+    state: _InState = None
+    key: Annotated[str | None, Flag("--key KEY", "a new idempotency key: begin from nothing")] = None
+    may_repeat: Annotated[bool, Flag("--may-repeat", "with --key: begin also if that may do again what was done")] = (
+        False
+    )
+    by: Annotated[str | None, Flag("--by NAME", _DECIDES)] = None
 
 
 class WorkerOptions(RunningOptions, frozen=True, kw_only=True):
@@ -1001,6 +1040,7 @@ class ExportOptions(NamedOptions, frozen=True, kw_only=True):
 class StatusOptions(BulkOptions, frozen=True, kw_only=True):
     """A change of the status of a session, or of all that fulfil some conditions."""
 
+    state: _InState = None
     reason: Annotated[str, Flag("--reason TEXT", "reason to record")] = ""
     by: Annotated[str | None, Flag("--by NAME", _DECIDES)] = None
 
@@ -1104,7 +1144,7 @@ COMMANDS: Mapping[str, type[Options]] = {
         *(GoalOptions, DemoOptions, CancelOptions, ReplayOptions, BudgetsOptions),
         *(ApproveOptions, AnswerOptions, DoubtsOptions, ResolveOptions),
         *(DescribeOptions, ToolsOptions, PermissionsOptions, TrustOptions, CompletionOptions),
-        *(AcpOptions, MockOptions, ConformanceOptions, SubmitOptions, WorkersOptions, WebOptions, NotifyOptions),
+        *(AcpOptions, MockOptions, ConformanceOptions, SubmitOptions, RetryOptions, WorkersOptions, WebOptions, NotifyOptions),
         *(UsageOptions, BatchOptions),
     )
 }

@@ -282,34 +282,39 @@ async function act(button) {
 }
 
 const picked = () => $$("[data-pick]:checked");
+const allOf = () => $("#bulk [data-all][aria-pressed=true]");
 function showPicked() {
   const bar = $("#bulk");
   if (!bar) return;
-  const chosen = picked();
+  const chosen = picked(), all = allOf();
   bar.hidden = !chosen.length;
-  $("#bulk-count").textContent = chosen.length;
-  const tool = chosen.length ? chosen[0].dataset.tool : null;
-  for (const one of $$("[data-pick]")) one.disabled = Boolean(tool && one.dataset.tool && one.dataset.tool !== tool);
+  if (all && !chosen.length) all.setAttribute("aria-pressed", "false");
+  $("#bulk-count").textContent = all && chosen.length ? all.dataset.all : chosen.length;
+  const { kind, tool } = chosen.length ? chosen[0].dataset : {};
+  for (const one of $$("[data-pick]")) one.disabled = Boolean(chosen.length && (one.dataset.kind !== kind || one.dataset.tool !== tool));
+  for (const one of $$("[data-for]", bar)) one.hidden = one.dataset.for !== kind;
 }
 
+const PLACES = { approval: "/approvals", doubt: "/doubts", session: "/sessions" };
 async function bulk(button) {
-  const chosen = picked();
+  const chosen = picked(), all = allOf(), { kind = "session", tool } = chosen[0]?.dataset || {};
   const clear = () => { for (const one of chosen) one.checked = false; showPicked(); };
   if (button.dataset.bulk === "") return clear();
-  const count = `${chosen.length} ${chosen.length === 1 ? "item" : "items"}`;
-  let path, body, given;
-  if (button.dataset.bulk) {
-    given = await ask(`${button.dataset.bulk === "allow" ? "Allow" : "Deny"} ${count}?`, `Each is answered by itself, with the same reason: ${chosen[0].dataset.tool}.`, { field: "Reason", yes: button.textContent.trim() });
-    path = "/approvals";
-    body = { requests: chosen.map((one) => ({ session: one.dataset.session, id: one.dataset.id })), answer: button.dataset.bulk, reason: given || "" };
-  } else {
-    given = await ask(`${button.textContent.trim()} ${count}?`, button.dataset.consequence, { field: "Reason, for the record", yes: button.textContent.trim() });
-    path = "/sessions";
-    body = { act: button.dataset.sessions, ids: chosen.map((one) => one.dataset.id), reason: given || "" };
-  }
-  if (given === null) return;
+  const name = button.textContent.trim(), count = Number($("#bulk-count").textContent);
+  const what = `${count} ${kind === "doubt" ? "call" : kind === "approval" ? "request" : "session"}${count === 1 ? "" : "s"}`;
+  const said = button.dataset.consequence || `Each is answered by itself, with the same reason: ${tool}.`;
+  const reason = await ask(`${name}: ${what}?`, said, { field: kind === "doubt" ? "How you know" : "Reason, for the record", yes: name });
+  if (reason === null) return;
+  const body = { reason };
+  if (all) {
+    body.where = Object.fromEntries([...new URLSearchParams(location.search)].filter(([key, value]) => value && key !== "page" && (kind === "session" || key !== "kind")));
+    body.limit = count;
+  } else if (kind === "session") body.ids = chosen.map((one) => one.dataset.id);
+  else body.requests = chosen.map((one) => ({ session: one.dataset.session, id: one.dataset.id }));
+  if (kind === "session") body.act = button.dataset.sessions;
+  else body[kind === "doubt" ? "outcome" : "answer"] = button.dataset.bulk;
   try {
-    const { results } = await send(path, body).then((said) => (said.results ? said : { results: [said] }));
+    const said = await send(PLACES[kind], body), results = said.results || [said];
     const failed = results.filter((one) => one.error);
     say(`${results.length - failed.length} done${failed.length ? `, ${failed.length} not: ${failed[0].error}` : ""}.`, failed.length > 0);
   } catch (error) {
@@ -350,6 +355,10 @@ document.addEventListener("click", (event) => {
   if (menu && !menu.contains(event.target)) menu.open = false;
   if (!button) return;
   if (button.dataset.act) act(button);
+  else if (button.dataset.all) {
+    button.setAttribute("aria-pressed", String(button.getAttribute("aria-pressed") !== "true"));
+    showPicked();
+  }
   else if ("bulk" in button.dataset || button.dataset.sessions) bulk(button);
   else if (button.dataset.fill !== undefined) {
     const field = $("[data-field]", button.closest("label"));
