@@ -25,11 +25,7 @@ from treadle.sessions.session import Session
 from treadle.state import SessionState
 from treadle.tools import JsonObject
 
-<<<<<<< HEAD
-__all__ = ["TaskResult", "follow", "keyed_session_id", "result", "shared_journal", "submit"]
-=======
-__all__ = ["TaskResult", "follow", "result", "retry", "shared_journal", "submit"]
->>>>>>> 4f83bd75 (Run a failed task again, and resume, resolve and retry many at once)
+__all__ = ["TaskResult", "follow", "keyed_session_id", "result", "retry", "shared_journal", "submit"]
 
 
 class TaskResult(msgspec.Struct, Documented, frozen=True, kw_only=True):

@@ -1144,7 +1144,16 @@ COMMANDS: Mapping[str, type[Options]] = {
         *(GoalOptions, DemoOptions, CancelOptions, ReplayOptions, BudgetsOptions),
         *(ApproveOptions, AnswerOptions, DoubtsOptions, ResolveOptions),
         *(DescribeOptions, ToolsOptions, PermissionsOptions, TrustOptions, CompletionOptions),
-        *(AcpOptions, MockOptions, ConformanceOptions, SubmitOptions, RetryOptions, WorkersOptions, WebOptions, NotifyOptions),
+        *(
+            AcpOptions,
+            MockOptions,
+            ConformanceOptions,
+            SubmitOptions,
+            RetryOptions,
+            WorkersOptions,
+            WebOptions,
+            NotifyOptions,
+        ),
         *(UsageOptions, BatchOptions),
     )
 }
