@@ -8,6 +8,7 @@ import msgspec
 from treadle.fields import Documented, checked, explained
 
 __all__ = [
+    "ErrorForm",
     "Finish",
     "Media",
     "Message",
@@ -15,11 +16,19 @@ __all__ = [
     "Part",
     "Result",
     "Text",
+    "TextCalls",
     "Thinking",
     "ToolCall",
     "Usage",
     "user_message",
 ]
+
+ErrorForm: TypeAlias = Literal["sentence", "json"]
+"""What a model reads of a tool's error: one sentence, or the JSON object with all fields."""
+
+TextCalls: TypeAlias = Literal["run", "tell", "off"]
+"""What happens to a response whose text is nothing but calls: they are its calls, the model is told that they did not arrive, or the text
+is an answer."""
 
 
 class Text(msgspec.Struct, Documented, frozen=True, tag="text", tag_field="kind", gc=False):

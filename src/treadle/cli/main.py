@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from treadle import TreadleError
@@ -22,6 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given == ["--version"]:
+        from importlib.metadata import version  # noqa: PLC0415 - loads the parser of mail headers, which no other command needs
+
         print(f"treadle {version('treadle')}")
         return 0
     from treadle.cli.input.parser import parse  # noqa: PLC0415 - the version needs no parser

@@ -1,5 +1,6 @@
 """Ports: what the core needs from the world, as Protocols. Each docstring is the contract; nothing is implemented here."""
 
+from treadle.messages import ErrorForm, TextCalls
 from treadle.ports.journals import (
     Degradation,
     DueItem,
@@ -29,7 +30,6 @@ from treadle.ports.models import (
     Pricing,
     RequestFailed,
     ResponseSetAside,
-    TextCalls,
     TextDelta,
     ThinkingDelta,
     ToolChoice,
@@ -62,7 +62,6 @@ from treadle.ports.run import (
     Delivery,
     Dispatcher,
     Driver,
-    ErrorForm,
     Executor,
     HasFacts,
     Hook,

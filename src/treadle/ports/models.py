@@ -9,7 +9,7 @@ import msgspec
 
 from treadle.errors import ModelError
 from treadle.fields import Documented, explained
-from treadle.messages import Finish, Message, Part, ToolCall, Usage
+from treadle.messages import Finish, Message, Part, TextCalls, ToolCall, Usage
 from treadle.tools import JsonObject
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "Pricing",
     "RequestFailed",
     "ResponseSetAside",
-    "TextCalls",
     "TextDelta",
     "ThinkingDelta",
     "ToolChoice",
@@ -127,11 +126,6 @@ class DecisionFailure(msgspec.Struct, Documented, frozen=True, kw_only=True):
     def code(self) -> str:
         """The name of the pseudo-execution that stands for it in reports."""
         return f"decision_{self.reason}"
-
-
-TextCalls: TypeAlias = Literal["run", "tell", "off"]
-"""What happens to a response whose text is nothing but calls: they are its calls, the model is told that they did not arrive, or the text
-is an answer."""
 
 
 class CallsInText(msgspec.Struct, Documented, frozen=True, kw_only=True):

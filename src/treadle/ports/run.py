@@ -12,7 +12,7 @@ import msgspec
 from treadle.errors import ConfigurationError, shown
 from treadle.events import AnyEvent
 from treadle.fields import Documented, NamedOptions, checked, explained
-from treadle.messages import Media, Message, ToolCall, Usage
+from treadle.messages import ErrorForm, Media, Message, ToolCall, Usage
 from treadle.ports.models import Model, ModelPart, ModelRequest, Pricing, window_of
 from treadle.ports.policies import SessionView
 from treadle.stops import Stop
@@ -31,7 +31,6 @@ __all__ = [
     "Delivery",
     "Dispatcher",
     "Driver",
-    "ErrorForm",
     "Executor",
     "HasFacts",
     "Hook",
@@ -259,10 +258,6 @@ class Driver(Protocol):
 
 INPUTS = ("text", "image", "pdf", "audio", "video")
 """The kinds of input that a model may accept."""
-
-
-ErrorForm: TypeAlias = Literal["sentence", "json"]
-"""What a model reads of a tool's error: one sentence, or the JSON object with all fields."""
 
 
 class ModelFacts(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):

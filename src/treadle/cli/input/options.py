@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias, TypeV
 import msgspec
 
 from treadle import Budget, ConfigurationError
-from treadle.ports import ErrorForm, TextCalls
+from treadle.messages import ErrorForm, TextCalls
 
 __all__ = [
     "LISTING",
