@@ -20,9 +20,10 @@ import pytest
 from treadle import Agent, deny, shell_tool
 from treadle.sandboxes import Bubblewrap, Confinement, Landlock, launcher
 from treadle.sandboxes.confinement import lies_in
-from treadle.sandboxes.private import private_places
+from treadle.sandboxes.private import is_private_name, private_places
 from treadle.testing import ScriptedModel, call, text
 from treadle.tools import Command, Decision, ProcessResult
+from treadle.tools.protected import SEALED
 
 needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
 needs_landlock = pytest.mark.skipif(not launcher.landlock_abi(), reason="the kernel has no Landlock")
@@ -153,6 +154,15 @@ def test_private_places_are_found_by_kind_and_the_files_of_tool_chains_are_not_a
     found = private_places({"HOME": str(tmp_path)})
 
     assert [one for one in names if lies_in(str(tmp_path / one), found)] == PRIVATE.split()
+
+
+def test_the_folders_of_all_agents_in_a_home_are_private():
+    agents = [
+        one for one in SEALED if one.startswith(".") and is_private_name(f"/nowhere/{one}/x", {"HOME": "/nowhere"})
+    ]
+
+    assert {".augment", ".claude", ".codex", ".kiro", ".pi", ".vibe", ".zencoder"} <= set(agents)
+    assert ".agents" not in agents  # skills, which commands may run
 
 
 AS_A_USER = textwrap.dedent(

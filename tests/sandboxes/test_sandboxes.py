@@ -519,12 +519,12 @@ def test_a_network_that_is_allowed_works(kind: Kind, tmp_path: Path):
 
 @pytest.mark.row("AT-SHELL-BOMBS")
 def test_memory_files_and_processes_are_bounded(run: Callable[..., ProcessResult]):
-    memory = run(f"{PYTHON} -c 'bytearray(2_000_000_000)'")
+    memory = run(f"exec {PYTHON} -c 'bytearray(2_000_000_000)'")
     file = run("head -c 3000000 /dev/zero > big", max_file_bytes=1_000_000)
     forks = run("i=0; while [ $i -lt 60 ]; do sleep 20 & i=$((i+1)); done; echo all", max_processes=20)
     spin = run("while :; do :; done", cpu_seconds=1)
 
-    assert "MemoryError" in memory.stderr
+    assert "MemoryError" in memory.stderr or memory.exit_code in (-9, 137)  # a control group ends it
     assert file.exit_code != 0
     assert "all" not in forks.stdout
     assert spin.exit_code != 0
@@ -550,6 +550,21 @@ def test_memory_that_is_only_reserved_does_not_count(run: Callable[..., ProcessR
     done = run(f"{PYTHON} -c 'import mmap; mmap.mmap(-1, 8 << 30, flags=mmap.MAP_PRIVATE, prot=0)'")
 
     assert (done.exit_code, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
+def test_a_program_with_a_sanitizer_runs_where_memory_is_counted_and_elsewhere_says_what_it_needs(
+    run: Callable[..., ProcessResult], tmp_path: Path
+):
+    line = ["gcc", "-fsanitize=address", "-xc", "-", "-o", str(tmp_path / "w/checked")]
+    built = subprocess.run(line, input="int main(){return 0;}", text=True, check=False)
+    if built.returncode != 0:
+        pytest.skip("gcc has no sanitizers")
+    done = run("./checked")
+
+    is_counted = os.geteuid() == 0 and Path("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists()
+    assert ("failed to allocate" in done.stderr) == ([one.kind for one in done.refused] == ["memory"])
+    assert not (is_counted and done.refused)
 
 
 @pytest.mark.parametrize(

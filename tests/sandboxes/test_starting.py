@@ -246,3 +246,68 @@ def test_a_folder_is_confined_as_well_where_it_and_what_is_in_it_are_mounted_and
     assert done.stdout.startswith("hi\n"), done.stderr
     assert "evil" not in done.stdout
     assert done.stdout.count("[core]") == 2
+
+
+MOUNTED_LATER = """
+mount -t tmpfs none "$2" && mount --make-shared "$2" && mkdir "$2/w" "$2/stick" && exec "$1" -c "$3" "$2"
+"""
+IN_MOUNTED_LATER = """
+import asyncio, os, subprocess, sys
+from treadle.sandboxes import Bubblewrap, Confinement
+from treadle.tools import Command
+top = sys.argv[1]
+script = "touch begun; while [ ! -e mounted ]; do :; done; cat ../stick/key; echo evil > ../stick/evil"
+async def race():
+    running = asyncio.ensure_future(Bubblewrap(Confinement(writable=(top + "/w",))).run(Command(arguments=("/bin/sh", "-c", script))))
+    while not os.path.exists(top + "/w/begun"):
+        await asyncio.sleep(0.01)
+    subprocess.run(["mount", "-t", "tmpfs", "none", top + "/stick"], check=True)
+    open(top + "/stick/key", "w").write("canary")
+    open(top + "/w/mounted", "w").close()
+    print((await running).stdout, os.listdir(top + "/stick"))
+asyncio.run(race())
+"""
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount something")
+def test_what_is_mounted_while_a_command_runs_is_not_opened_to_it(tmp_path: Path):
+    words = ["unshare", "-m", "--propagation", "private", "sh", "-c", MOUNTED_LATER, "sh", sys.executable]
+    done = subprocess.run(
+        [*words, str(tmp_path), IN_MOUNTED_LATER], capture_output=True, text=True, check=False, timeout=100
+    )
+
+    assert done.stdout.strip() == "['key']", done.stderr
+
+
+def test_folders_that_the_person_has_shut_stay_so_and_keep_no_protected_name(kind: Kind, folder: Path):
+    for one in (folder / ".config", folder):
+        one.mkdir(exist_ok=True)
+        one.chmod(0o555)
+    script = "chmod u+w .config; mkdir .config/autostart; chmod u-w .config; true"
+    asyncio.run(kind(Confinement(writable=(str(folder),))).run(line(script)))
+    modes = [one.stat().st_mode & 0o777 for one in (folder, folder / ".config")]
+    folder.chmod(0o755)
+
+    assert modes == [0o555, 0o555]
+    assert not (folder / ".config/autostart").exists()
+
+
+LEFT_TO_US = """
+import ctypes, fcntl, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+child = libc.syscall(ctypes.c_long(56 if os.uname().machine == "x86_64" else 220), ctypes.c_long(0x8000 | 17), 0, 0, 0, 0)
+if child == 0:
+    os._exit(0)
+try:
+    fcntl.fcntl(os.open(sys.argv[1], os.O_RDONLY), 1024, 0)
+except PermissionError:
+    print(child)
+"""
+
+
+def test_a_command_leaves_no_dead_child_to_us_and_holds_up_no_file(kind: Kind, folder: Path):
+    (folder / "p.py").write_text(LEFT_TO_US)
+    done = asyncio.run(kind(Confinement(writable=(str(folder),))).run(Command(arguments=(PYTHON, "p.py", "p.py"))))
+
+    assert done.stdout == "-1\n", done.stderr

@@ -480,13 +480,13 @@ def _why(decision: Decision, call: CheckedCall) -> str:
     """Say in plain words why a decision asks that gives no reason of its own."""
     if decision.rule == OUTSIDE:
         return "It reads outside the folder."
-    if decision.scope == "default":
+    is_edit = call.risk == "write_local"  # of an edit everybody knows why
+    if decision.scope == "default" or (decision.scope == "tool" and not is_edit):
         kind = "this command" if call.tool.line is not None else "this call"
         return f"No rule allows {kind} yet."
     if decision.rule.startswith("ask "):
         return f"A rule asks each time: {decision.rule.removeprefix('ask ')}."
-    asks_each_time = decision.scope == "tool" and call.risk != "write_local"  # of an edit everybody knows why
-    return "The tool asks each time." if asks_each_time else ""
+    return ""
 
 
 def _is_about_doubt(approval: Approval | None) -> bool:

@@ -1,6 +1,6 @@
 """Closing: takes protected names from what one program has made in some folders. It imports nothing of Treadle: the keeper reads it as a file of its own."""
 
-# ruff: noqa: PTH101, PTH112, PTH116, PTH114, PTH115, PTH119, PTH120, PTH123 - no heavy imports, as in the keeper
+# ruff: noqa: PTH101, PTH112, PTH114, PTH115, PTH119, PTH120, PTH123 - no heavy imports, as in the keeper
 
 import contextlib
 import os
@@ -8,12 +8,13 @@ import re
 import stat
 import time
 
-__all__ = ["CONTINUED", "ClosedNames", "bytes_of", "entries_of", "existing", "is_shut", "text_of"]
+__all__ = ["CONTINUED", "ClosedNames", "bytes_of", "entries_of", "existing", "is_there", "looked_into", "text_of"]
 
 _MOST_BYTES = 1_000_000
 _LONGEST_NAME = 255
 _BEGAN = time.time() - 0.01
 """When this process began, but for how far the clock of a file system may lag behind ours."""
+_LOOKING = stat.S_IRUSR | stat.S_IXUSR
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _STRATEGY = r"(?:ort|recursive|resolve|octopus|ours|subtree)?[ \t]*"
 CONTINUED = {
@@ -27,18 +28,33 @@ or the path of a program."""
 
 def entries_of(folder: str) -> "list[os.DirEntry[str]]":
     """Return what is in a folder; nothing of one that is gone, or closed to us. No walk over folders calls itself: a command makes them as deep as it likes."""
-    with contextlib.suppress(OSError), os.scandir(folder) as found:
-        return list(found)
-    return []
+    return looked_into(folder) or []
 
 
-def is_shut(folder: str) -> bool:
-    """Whether a folder of ours cannot be looked into: what is in it is unknown, and a command may open it again."""
-    with contextlib.suppress(OSError):
-        status = os.stat(folder)
-        is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-        return is_ours and not os.access(folder, os.R_OK | os.X_OK)
-    return False
+def looked_into(folder: str) -> "list[os.DirEntry[str]] | None":
+    """Return what is in a folder; None of one of ours that is shut: what is in it is unknown, and a command may open it again at any moment."""
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except PermissionError:
+        return None if is_there(folder, ours=True) else []
+    except OSError:
+        return []
+
+
+def is_there(path: str, *, ours: bool = False) -> bool:
+    """Whether a path leads to something that is not a link, or may do so, since its folder is shut.
+
+    Args:
+        ours: Whether it must be ours, or may be.
+    """
+    try:
+        status = os.lstat(path)
+    except PermissionError:
+        return not ours or is_there(os.path.dirname(path), ours=True)
+    except OSError:
+        return False
+    return not stat.S_ISLNK(status.st_mode) and (not ours or status.st_uid == os.geteuid())
 
 
 def existing(paths: "list[str]") -> "list[str]":
@@ -94,6 +110,9 @@ class ClosedNames:
         self._links = {one: os.readlink(one) for one in self._had if os.path.islink(one)}
         """Links that have such a name: nothing can be mounted on one."""
         self._made_anew = {one: target for one, target in self._links.items() if _is_old(one)}
+        self._folders_of_names = dict.fromkeys(map(os.path.dirname, self._names))
+        self._shut = {one for one in self._folders_of_names if _is_shut(one)}
+        """Folders of the person, which no command can open: they are covered."""
 
     def _found(self) -> "list[str]":
         """Return the paths of those names that something has now."""
@@ -103,6 +122,7 @@ class ClosedNames:
         """Close more names. Each counts, also one that something had when this was made."""
         self._names += names
         self._added.update(names)
+        self._folders_of_names |= dict.fromkeys(map(os.path.dirname, names))
         self._had.difference_update(names)
 
     def __enter__(self) -> "ClosedNames":  # noqa: PYI034 - a program that is started often imports no typing
@@ -123,18 +143,21 @@ class ClosedNames:
                 with contextlib.suppress(OSError):
                     _rename(folder, path[len(folder.rstrip("/")) + 1 :].split("/"), moved)
         for path, target in self._made_anew.items():
-            with contextlib.suppress(OSError), _held(os.path.dirname(path)) as at:  # it is there, or its folder is not
+            with (
+                contextlib.suppress(OSError),
+                _held(os.path.dirname(path)) as at,
+                _writable(at),
+            ):  # it is there, or its folder is not
                 os.symlink(target, os.path.basename(path), dir_fd=at)
         self.moved |= moved
         return moved
 
     def _open(self) -> None:
-        """Open the folders of the names that were closed to us, lest we look."""
-        for folder in dict.fromkeys(os.path.dirname(one) for one in self._names):
-            with contextlib.suppress(OSError), _held(folder) as at:
-                mode = stat.S_IMODE(os.fstat(at).st_mode)
-                if mode & stat.S_IRWXU != stat.S_IRWXU:
-                    os.chmod(f"/proc/self/fd/{at}", mode | stat.S_IRWXU)
+        """Open the folders of the names that were shut meanwhile, lest we look."""
+        for folder in self._folders_of_names.keys() - self._shut:
+            if _is_shut(folder):
+                with contextlib.suppress(OSError), _held(folder) as at:
+                    os.chmod(f"/proc/self/fd/{at}", stat.S_IMODE(os.fstat(at).st_mode) | stat.S_IRWXU)
 
 
 @contextlib.contextmanager
@@ -151,6 +174,27 @@ def _held(folder: str):  # type: ignore[no-untyped-def]  # noqa: ANN202 - as abo
         yield at
     finally:
         os.close(at)
+
+
+def _is_shut(folder: str) -> bool:
+    with contextlib.suppress(OSError):
+        mode = os.lstat(folder).st_mode
+        return stat.S_ISDIR(mode) and mode & _LOOKING != _LOOKING
+    return False
+
+
+@contextlib.contextmanager
+def _writable(at: int):  # type: ignore[no-untyped-def]  # noqa: ANN202 - as above
+    """Write in a folder that is held, whatever its mode, which stays."""
+    mode = stat.S_IMODE(os.fstat(at).st_mode)
+    if mode & stat.S_IRWXU == stat.S_IRWXU:
+        yield
+        return
+    os.chmod(f"/proc/self/fd/{at}", mode | stat.S_IRWXU)
+    try:
+        yield
+    finally:
+        os.chmod(f"/proc/self/fd/{at}", mode)
 
 
 def _is_old(path: str) -> bool:
@@ -183,7 +227,8 @@ def _rename(folder: str, parts: "list[str]", moved: "dict[str, str]") -> None:
             if place == len(parts) or not stat.S_ISDIR(mode):
                 end = f".refused-{os.urandom(4).hex()}"
                 other = os.fsdecode(os.fsencode(part)[: _LONGEST_NAME - len(end)]) + end
-                os.rename(part, other, src_dir_fd=at, dst_dir_fd=at)
+                with _writable(at):
+                    os.rename(part, other, src_dir_fd=at, dst_dir_fd=at)
                 path = "/".join([folder, *parts[:place]])
                 moved[path] = f"{path[: -len(part)]}{other}"
                 return

@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.errors import ConfigurationError, shown
 from treadle.fields import Documented, NamedOptions
-from treadle.sandboxes.closing import CONTINUED, entries_of, existing, is_shut, text_of
+from treadle.sandboxes.closing import CONTINUED, entries_of, existing, is_there, looked_into, text_of
 from treadle.sandboxes.outside import (
     Identity,
     configured_names,
@@ -198,10 +198,10 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
         """
         opened = about.opened_places()
         private = _still_there(("HOME", os.environ.get("HOME", "")), private_places(os.environ))
-        private = tuple(one for one in private if not lies_in(one, opened))
+        private = tuple(_outermost(one for one in private if not lies_in(one, opened)))
         own = about.writable_folders()
         writable = (*own, *(_made(lifted_folder(one.value, private)) for one in lifted if one.kind == "write"))
-        if shut := next(filter(is_shut, writable), None):
+        if shut := next((one for one in writable if looked_into(one) is None), None):
             raise OSError(f"{shut} cannot be looked into: open it with `chmod u+rx {shut}`.")
         found = _looked_for(about, writable) if about.protected else _Found()
         found = found if keeps_deeper else msgspec.structs.replace(found, deeper=[])
@@ -297,17 +297,7 @@ def _still_there(looked_for: tuple[str, ...], found: Iterable[str]) -> tuple[str
     """
     known = _seen.setdefault(looked_for, {})
     known |= dict.fromkeys(found)
-    return tuple(one for one in known if _is_there(one))
-
-
-def _is_there(path: str) -> bool:
-    """Whether a path leads to something that is not a link, or may do so: its folder is shut."""
-    try:
-        return not stat.S_ISLNK(os.lstat(path).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
+    return tuple(one for one in known if is_there(one))
 
 
 def lies_in(path: str, folders: Iterable[str]) -> bool:
@@ -445,10 +435,11 @@ def _looked_for(about: Confinement, folders: Sequence[str]) -> _Found:
     found.repositories.extend(f"{one}/{name}" for one in folders if is_repository(one) for name in _KEPT_OF_GIT)
     left = [*folders]
     for at in left:  # which grows meanwhile
-        if is_shut(at):
+        inner = looked_into(at)
+        if inner is None:
             found.shut.append(at)
             continue
-        entries = {one.name: one for one in entries_of(at)}
+        entries = {one.name: one for one in inner}
         if ".git" in entries:
             found.add(at)
         elif "HEAD" in entries and at not in folders and ".refused-" not in at and is_repository(at):
@@ -567,12 +558,13 @@ def _covered(globs: Sequence[str], folders: Sequence[str]) -> tuple[str, ...]:
         path for glob in globs for start, rest in _starts(glob, folders) for path in _matching(start, rest, room)
     ):
         real = os.path.realpath(path)
-        if not os.path.exists(real) or any(lies_in(folder, (real,)) for folder in folders):  # noqa: PTH110 - as above
+        if not is_there(real) or any(lies_in(folder, (real,)) for folder in folders):
             continue
         found[real] = None
-        status = os.stat(real)  # noqa: PTH116 - as above
-        if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
-            links[status.st_dev, status.st_ino] = real
+        with suppress(OSError):  # shut meanwhile
+            status = os.stat(real)  # noqa: PTH116 - as above
+            if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
+                links[status.st_dev, status.st_ino] = real
     found |= dict.fromkeys(names_below(folders, links))
     if len(found) > _MOST_COVERED:
         raise OSError(
@@ -593,8 +585,10 @@ def _matching(folder: str, glob: str, room: list[int]) -> Iterator[str]:
     places, parts = [folder], glob.split("/")
     while parts and not _WILD & set(parts[0]):
         name = _folded(parts.pop(0))
-        yield from filter(is_shut, places)
-        places = [f"{at.rstrip('/')}/{one}" for at in places for one in _names(at, name) if _folded(one) == name]
+        inner = {at: looked_into(at) for at in places}
+        yield from (at for at, entries in inner.items() if entries is None)
+        names = ((at, one) for at in places for one in _names(name, inner[at] or ()))
+        places = [f"{at.rstrip('/')}/{one}" for at, one in names if _folded(one) == name]
     if not parts:
         yield from places
         return
@@ -602,21 +596,24 @@ def _matching(folder: str, glob: str, room: list[int]) -> Iterator[str]:
     left = [(at, "") for at in places]
     while left:
         at, prefix = left.pop()
-        for entry in entries_of(at):
+        inner_entries = looked_into(at)
+        if inner_entries is None:
+            yield at
+        for entry in inner_entries or ():
             room[0] -= 1
             if room[0] < 0:
                 raise OSError(
                     "There are too many files to find those that a rule denies reading. Name their folder in the rule."
                 )
-            if fits.match(_folded(f"{prefix}{entry.name}")) or is_shut(entry.path):
+            if fits.match(_folded(f"{prefix}{entry.name}")):
                 yield entry.path
             elif _is_folder(entry):
                 left.append((entry.path, f"{prefix}{entry.name}/"))
 
 
-def _names(folder: str, name: str) -> list[str]:
-    """Return the names in a folder among which one may be; of a large one that has it as it is, that one."""
-    return [name] if name in ("", ".", "..") else [one.name for one in entries_of(folder)]
+def _names(name: str, entries: "Iterable[os.DirEntry[str]]") -> Iterable[str]:
+    """Return the names in a folder among which one may be."""
+    return (name,) if name in ("", ".", "..") else (one.name for one in entries)
 
 
 @lru_cache(maxsize=1024)

@@ -101,7 +101,8 @@ def limited(name: str, value: int, hard: int) -> tuple[int, int]:
     most = value if hard == resource.RLIM_INFINITY else min(value, hard)
     # At the soft limit of time comes a signal that says why, a second later the one that nobody can ignore.
     last = most if name != "CPU" else most + 1 if hard == resource.RLIM_INFINITY else min(most + 1, hard)
-    return most, last
+    # The limit that marks what a program starts: a mark of our own stays in the hard one.
+    return most, hard if name == "RTTIME" and hard != resource.RLIM_INFINITY else last
 
 
 def _drop_capabilities() -> None:

@@ -6,15 +6,17 @@ import fnmatch
 import os
 import pwd
 import re
+import stat
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from glob import glob
 from itertools import islice
 from pathlib import Path
+from typing import TypeAlias
 
-from treadle.sandboxes.closing import entries_of, is_shut
+from treadle.sandboxes.closing import entries_of, is_there, looked_into
 from treadle.sandboxes.own import config_folder, state_folder
 
 __all__ = ["credential_names", "is_private_name", "is_reached", "private_places"]
@@ -23,6 +25,7 @@ _STATE = ("journal.db", "processes", "history", "keys.json")
 _PASSED = (".cache", ".Trash")
 """Folders of a home with much in them, and nothing that is looked for."""
 _MOST_ENTRIES = 2_000
+_Look: TypeAlias = "Callable[[str], list[os.DirEntry[str]] | None]"
 _MOVED = ((".config/", "XDG_CONFIG_HOME"), (".local/share/", "XDG_DATA_HOME"), (".local/state/", "XDG_STATE_HOME"))
 
 
@@ -31,25 +34,39 @@ def private_places(environment: Mapping[str, str]) -> tuple[str, ...]:
 
     A folder that we cannot look into is one as a whole: a command may have shut it, and the next one may open it again.
     """
-    listed = _listed()
-    homes = {one for one in _homes(environment) if not is_shut(one)}
+    look, homes = cache(looked_into), _homes(environment)
     found = [
-        *(_homes(environment) - homes),
-        *_of_the_homes(homes, environment),
-        *(one for name in listed["system"] for one in glob(name)),
-        *_state(environment),
+        *(one for one in homes if look(one) is None),
+        *_existing((*_named(homes, environment), *_state(environment), *_variables(environment)), look),
+        *_anywhere_in(homes, environment, look),
+        *(one for name in _listed()["system"] for one in glob(name)),
     ]
-    for variable in listed["variables"]:
-        found += [one for one in environment.get(variable, "").split(os.pathsep) if one.startswith("/")]
-    shut = {one: is_shut(one) for one in {os.path.dirname(one) for one in found}}
-    found = [os.path.dirname(one) if shut[os.path.dirname(one)] else one for one in found]
-    real = dict.fromkeys(os.path.realpath(one) for one in found if os.path.lexists(one))
+    real = dict.fromkeys(map(os.path.realpath, found))
     real |= dict.fromkeys(_led_to(real, homes))
+    open_homes = [one for one in homes if look(one) is not None]
     return tuple(
         one
         for one in real
-        if not any(f"{home}/".startswith(f"{one}/") for home in homes) and _is_plain(one) and is_reached(one)
+        if not any(f"{home}/".startswith(f"{one}/") for home in open_homes) and _is_plain(one) and is_reached(one)
     )
+
+
+def _existing(paths: Iterable[str], look: _Look) -> Iterator[str]:
+    """Yield those of some paths that something has, and in place of others the folder that is shut. Looks once into each."""
+    names: dict[str, frozenset[str] | None] = {}
+    for path in paths:
+        folder, _, name = path.rstrip("/").rpartition("/")
+        if folder not in names:
+            entries = look(folder or "/")
+            names[folder] = None if entries is None else frozenset(one.name for one in entries)
+        known = names[folder]
+        if known is None or name in known:
+            yield folder if known is None else path
+
+
+def _variables(environment: Mapping[str, str]) -> Iterator[str]:
+    for variable in _listed()["variables"]:
+        yield from (one for one in environment.get(variable, "").split(os.pathsep) if one.startswith("/"))
 
 
 def is_private_name(path: str, environment: Mapping[str, str]) -> bool:
@@ -72,7 +89,8 @@ def credential_names(environment: Mapping[str, str]) -> list[str]:
 def is_reached(path: str) -> bool:
     """Whether a confined command could come to a path at all. Nothing can be mounted on one to which its user cannot go; root is no more than a user there."""
     if os.geteuid() != 0:
-        return os.access(Path(path).parent, os.X_OK)
+        parent = os.path.dirname(path)
+        return os.access(parent, os.X_OK) or is_there(parent, ours=True)  # one of ours may be open the next moment
     return all(one.st_uid == 0 or one.st_mode & 0o001 for one in map(Path.stat, Path(path).parents))
 
 
@@ -121,16 +139,20 @@ def _searched(homes: set[str], environment: Mapping[str, str]) -> list[tuple[str
     return [*((one, ".") for one in homes), *((one, "") for one in parents)]
 
 
-def _of_the_homes(homes: set[str], environment: Mapping[str, str]) -> Iterator[str]:
-    yield from _named(homes, environment)
+def _anywhere_in(homes: set[str], environment: Mapping[str, str], look: _Look) -> Iterator[str]:
+    """Yield what has the name of a private file in the folders that are searched, and what of these is shut."""
     for folder, begin in _searched(homes, environment):
-        for entry in entries_of(folder):
+        entries = look(folder)
+        if entries is None:
+            yield folder
+        for entry in entries or ():
             if entry.name.startswith(begin) and _anywhere().match(entry.name):
                 yield entry.path
             elif entry.name.startswith(begin) and entry.name not in _PASSED and os.path.isdir(entry.path):
-                if is_shut(entry.path):
+                inner = look(entry.path)
+                if inner is None:
                     yield entry.path
-                yield from (one.path for one in entries_of(entry.path) if _anywhere().match(one.name))
+                yield from (one.path for one in inner or () if _anywhere().match(one.name))
 
 
 def _led_to(places: Iterable[str], homes: set[str]) -> Iterator[str]:
@@ -153,4 +175,11 @@ def _with_inner(entries: "Iterable[os.DirEntry[str]]") -> "Iterator[os.DirEntry[
 
 
 def _is_plain(path: str) -> bool:
-    return os.path.isdir(path) or os.path.isfile(path)
+    """Whether a path has a folder or a file, or may have one, since it is shut."""
+    try:
+        mode = os.lstat(path).st_mode
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return stat.S_ISDIR(mode) or stat.S_ISREG(mode)

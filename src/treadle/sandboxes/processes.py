@@ -77,6 +77,10 @@ class Lineage:
         setter = _setter() if self._hard and _is_binary(arguments[0], env, cwd) else None
         return [*arguments] if setter is None else [setter, f"--rttime={self.mark}:{self._last}", "--", *arguments]
 
+    def limit(self) -> dict[str, int]:
+        """Return the mark as a limit, by its name in `resource`, for who sets others anyway; nothing where none can be set."""
+        return {"RTTIME": int(self.mark)} if self._hard else {}
+
     def begin(self, program: int) -> None:
         """Mark a program that was started just now, and not by `prlimit`. What it has started already has the mark as a variable alone."""
         self._first = program
@@ -261,13 +265,18 @@ async def run_until(
     on_output: Callable[[bytes], None] | None,
     on_exit: Callable[[], None] | None,
     descriptors: Sequence[int] = (),
+    lineage: Lineage | None = None,
 ) -> ProcessResult:
-    """Run a program as `run_process` does, and end it as at its time limit once `over`, which is called when it runs, has returned."""
+    """Run a program as `run_process` does, and end it as at its time limit once `over`, which is called when it runs, has returned.
+
+    Args:
+        lineage: Whose limit the program sets itself; None for a new one.
+    """
     _check_strings(arguments, cwd, env)
-    lineage = Lineage()
+    sets_limit, lineage = lineage is not None, lineage or Lineage()
     env = lineage.marked(clean_environment() if env is None else env)
     transport, watch = await _started(
-        lineage.starting(arguments, env, cwd),
+        arguments if sets_limit else lineage.starting(arguments, env, cwd),
         watch=lambda: _Watch(max_bytes, on_output, lineage),
         has_input=stdin is not None,
         cwd=cwd,

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -31,7 +32,7 @@ from treadle.sandboxes.confinement import OWN, TEMPORARY, Confinement, Places, l
 from treadle.sandboxes.keeper import DiskUse, limits_reached
 from treadle.sandboxes.outside import repository_of
 from treadle.sandboxes.private import is_reached
-from treadle.sandboxes.processes import TOOLCHAINS, clean_environment, run_until
+from treadle.sandboxes.processes import TOOLCHAINS, Lineage, clean_environment, run_until
 from treadle.sandboxes.proxy import CONNECTOR, Proxy
 from treadle.tools import Command, Detached, Need, ProcessResult, Refusal, parse_needs
 from treadle.tools.needs import GIT, UNCONFINED
@@ -118,7 +119,9 @@ _SETRLIMIT, _PRLIMIT = (160, 164), (302, 261)
 _RLIMIT_RTTIME = 15
 """The limit in which `lineage` marks what a program has started."""
 
-_NEW_NAMESPACES = 0x7E020080  # every CLONE_NEW* flag
+_NOT_CLONED = (
+    0x7E020080 | 0x8000
+)  # every CLONE_NEW* flag; CLONE_PARENT, with which a child would be ours, that nobody takes
 _SET_ID, _DEVICE = 0o6000, 0o020000
 _CREATES = 0o100 | 0o20000000  # O_CREAT, __O_TMPFILE
 _PAIRED, _KIND_OF_SOCKET = (1, 5), 0xF
@@ -131,7 +134,9 @@ _FLAGS = (0x40086602, 0x40046602, 0x401C5820)
 _BTRFS, _BCACHEFS = 0x9400, 0xBC00
 _SHARING = (0x40049409, 0x4020940D, 0xC0189436)
 """FICLONE, FICLONERANGE and FIDEDUPERANGE, whose numbers are among those of btrfs."""
+_LEASE = (1024,)  # F_SETLEASE: whoever opens the file waits, also for one that may only be read
 _SET_OWNER = (8, 15)  # F_SETOWN, F_SETOWN_EX: who gets a signal of input
+_OWNER_BY_IOCTL = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP: the same of a socket
 
 
 @cache
@@ -155,10 +160,10 @@ def call_filter(
     found += [(_AT_LEAST, 0, 1, _X32), _fails(_ENOSYS)] if machine == "x86_64" else []
     found += [one for numbers in _KERNEL.values() for one in _closed(numbers[at])]
     found += _closed(_CLONE3[at], _ENOSYS) + _closed(_IO_URING[at], _ENOSYS) + _closed(_OPENAT2[at], _ENOSYS)
-    found += _when(_CLONE[at], [_argument(0), (_HAS, 0, 1, _NEW_NAMESPACES), _fails(_EPERM)])
+    found += _when(_CLONE[at], [_argument(0), (_HAS, 0, 1, _NOT_CLONED), _fails(_EPERM)])
     found += _modes(at)
     found += _commands(_IOCTL[at], _TYPES if kind == "namespaces" else (*_TYPES, *_FLAGS))
-    found += _of_btrfs(at)
+    found += _of_btrfs(at) + _commands(_FCNTL[at], _LEASE)
     if kind == "namespaces":
         found += _sockets(_SOCKET[at], (_AF_UNIX, _AF_INET, _AF_INET6) if has_unix else (_AF_INET, _AF_INET6))
         found += [] if has_unix else _pairs(at)
@@ -223,7 +228,7 @@ def _gaps(at: int, abi: int) -> list[_Instruction]:
     if abi < 6:
         found += [one for numbers in _SIGNALS.values() for one in _closed(numbers[at])]
         found += _when(_KILL[at], [_argument(0), (_EQUAL, 1, 0, 0), _fails(_EPERM)])
-        found += _commands(_FCNTL[at], _SET_OWNER)
+        found += _commands(_FCNTL[at], _SET_OWNER) + _commands(_IOCTL[at], _OWNER_BY_IOCTL)
     return found
 
 
@@ -308,7 +313,7 @@ _WORDS: tuple[tuple[Literal["network", "processes", "memory", "disk"], tuple[str
                  "ENETUNREACH", "EAI_AGAIN", "socket: Operation not permitted", "Couldn't connect to server", "Failed to connect")),
     ("processes", ("fork: retry", "Cannot fork", "fork: Resource temporarily unavailable", "can't start new thread",
                    "Resource temporarily unavailable")),
-    ("memory", ("Cannot allocate memory", "MemoryError", "std::bad_alloc", "out of memory", "Out of memory")),
+    ("memory", ("Cannot allocate memory", "MemoryError", "std::bad_alloc", "out of memory", "Out of memory", "Sanitizer failed to allocate")),
     ("disk", ("No space left on device", "File too large", "file size limit exceeded", "File size limit exceeded")),
 )  # fmt: skip
 _REFUSAL_SIGNALS: Mapping[int, tuple[Literal["time", "disk"], str]] = {
@@ -504,8 +509,9 @@ def started(plan: int | None, program: Sequence[str], limits: Mapping[str, int],
     """
     setter = shutil.which("prlimit", path=os.defpath)
     if plan is None and setter is not None and os.access(_SHELL, os.X_OK):
-        set_limits = [setter, "--core=0:0", *(_option(name, value) for name, value in limits.items()), "--", *program]
-        return [_SHELL, "-c", _JOIN, "sh", *groups, "--", *set_limits] if groups else set_limits
+        joining = [_SHELL, "-c", _JOIN, "sh", *groups, "--"] if groups else []
+        set_limits = (_option(name, value) for name, value in limits.items())
+        return [setter, "--core=0:0", *set_limits, "--", *joining, *program]
     words = marshal.dumps({"limits": dict(limits), "groups": list(groups), "plan": plan}, 2).hex()
     if not os.access(sys.executable, os.X_OK):
         return [_SYSTEM_PYTHON, "-I", "-S", _LAUNCHER, words, *program]
@@ -647,11 +653,13 @@ class _Confined:
         launch = self._launch(command, numbers, *channel)
         launch.hand_over()
         before, misleading = launch.places.identities(), launch.places.misleading()
+        lineage = Lineage()
         room = None if about.disk_bytes is None else Room(DiskUse(launch.places.writable, about.disk_bytes))
         with ClosedNames(launch.places.writable, launch.places.closed) as closed, self._groups() as joined:
             result = await run_until(
                 None if room is None else room.wait_used_up,
-                _arguments(launch, joined),
+                _arguments(launch, joined, lineage.limit()),
+                lineage=lineage,
                 stdin=command.stdin,
                 cwd=launch.cwd,
                 env=launch.env,
@@ -813,7 +821,7 @@ class Bubblewrap(_Confined):
         checked_first = (_SHELL, "-c", _CHECK, "sh", *_expected(mounts), "--", *connector, *command.arguments)
         return Launch(
             limits=_limits(about),
-            program=(self._program, "--args", str(reads), "--", *checked_first),
+            program=(*_apart(), self._program, "--args", str(reads), "--", *checked_first),
             cwd="/",
             env={"PATH": os.defpath},
             places=places,
@@ -822,6 +830,26 @@ class Bubblewrap(_Confined):
                 calls: call_filter("namespaces", has_network=has_network, has_unix=answering is not None),
             },
         )
+
+
+@cache
+def _apart() -> tuple[str, ...]:
+    """Return what starts bwrap where it sees nothing that is mounted later; nothing where none is needed, or none works.
+
+    Shared mounts, which systemd makes, have what is mounted on them appear in copies of them, too, where it can be written.
+    """
+    program = shutil.which("unshare", path=os.defpath)
+    if program is None or not _FOLLOWED.search(_read("/proc/self/mountinfo")):
+        return ()
+    for user in ((), ("--user", "--map-current-user")):
+        words = (program, *user, "--mount", "--propagation", "private", "--")
+        with suppress(OSError, subprocess.TimeoutExpired):
+            if subprocess.run([*words, "/bin/true"], capture_output=True, timeout=10, check=False).returncode == 0:  # noqa: S603 - our own arguments
+                return words
+    return ()
+
+
+_FOLLOWED = re.compile(r" (?:shared|master):\d")
 
 
 class Landlock(_Confined):
@@ -1155,5 +1183,7 @@ def _limits(about: Confinement) -> dict[str, int]:
     return {name: max(1, int(value)) for name, value in limits.items() if value is not None}
 
 
-def _arguments(launch: Launch, joined: dict[str, str]) -> list[str]:
-    return started(launch.plan, launch.program, launch.limits, list(joined.values()))
+def _arguments(launch: Launch, joined: dict[str, str], mark: Mapping[str, int] = MappingProxyType({})) -> list[str]:
+    # A group counts what is written alone: programs such as AddressSanitizer reserve more than any machine has.
+    limits = {name: value for name, value in launch.limits.items() if not (name == "DATA" and "memory" in joined)}
+    return started(launch.plan, launch.program, {**limits, **mark}, list(joined.values()))

@@ -119,7 +119,7 @@ def refusal_hint(sandbox: Runner, result: ProcessResult, root: str) -> str:
         f"{_WHAT[one.kind]} {one.target}".strip() if one.kind in _WHAT else _LIMITS[one.kind]
         for one in result.refused[:2]
     )
-    found = (_need_for(one, root) for one in result.refused if one.kind in _WHAT)
+    found = (_need_for(one, root) for one in result.refused if one.kind in _WHAT or "Sanitizer" in one.line)
     needs = [need for need in dict.fromkeys(found) if need]
     if isinstance(sandbox, Lifting):
         needs = list(dict.fromkeys(sandbox.lifts(one).text for one in parse_needs(needs)))
