@@ -93,7 +93,7 @@ class DictBackend(Backend):
         events = self._events.get(session_id, [])
         before = events[after - 1][2] if 0 < after <= len(events) else None
         info = self._infos.get(session_id)
-        row = SessionRow() if info is None else SessionRow(info.head, info.task, info.status, info.updated_at)
+        row = SessionRow() if info is None else SessionRow(info.head, info.task, info.own_status, info.updated_at)
         return decode(StoredEvents(row, before, events[after:]))
 
     async def sessions(self, where: SessionFilter) -> Sequence[SessionInfo]:
@@ -136,7 +136,7 @@ async def main() -> None:
         result = await agent.run("Say hello", session=session)
 
     assert result.text == "Hello."
-    assert [info.phase for info in await journal.sessions()] == ["completed"]
+    assert [info.status for info in await journal.sessions()] == ["completed"]
 
 
 if __name__ == "__main__":

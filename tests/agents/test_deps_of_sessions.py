@@ -34,7 +34,7 @@ from treadle.workers import result
 @tool(effect="read")
 async def whose(ctx: ToolContext[str]) -> str:
     """Say whose session it is."""
-    return f"{ctx.deps}: {ctx.session.tenant}, {ctx.session.metadata.get('plan')}, {ctx.session.phase}"
+    return f"{ctx.deps}: {ctx.session.tenant}, {ctx.session.metadata.get('plan')}, {ctx.session.status}"
 
 
 def clerk(turns: int = 1, **options: Any) -> Agent[Any, Any]:
@@ -118,7 +118,7 @@ async def test_what_a_function_opened_is_closed_after_the_end_of_the_run_is_reco
 
     @asynccontextmanager
     async def connection(snapshot: SessionSnapshot) -> AsyncIterator[str]:
-        seen.append(snapshot.phase)
+        seen.append(snapshot.status)
         try:
             yield "connection"
         finally:
@@ -237,7 +237,7 @@ async def test_resume_all_gives_each_session_its_own_deps():
 
     @asynccontextmanager
     async def connection(session: SessionSnapshot) -> AsyncIterator[str]:
-        seen.append(f"{session.tenant} {session.phase}")
+        seen.append(f"{session.tenant} {session.status}")
         yield session.tenant
 
     ended = await Agents([clerk().replace(model=following())]).resume_all(journal, deps=connection)

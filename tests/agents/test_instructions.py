@@ -27,7 +27,7 @@ async def test_functions_write_instructions_from_deps_session_metadata_and_tenan
         return f"The customer is {ctx.deps['ada']} of {ctx.tenant}, {ctx.metadata['plan']}."
 
     def about(ctx: RunContext) -> str:
-        return f"Session {ctx.session.id} is {ctx.session.phase}."
+        return f"Session {ctx.session.id} is {ctx.session.status}."
 
     agent, model = clerk(instructions=["Answer briefly.", asks, lambda _: None, about])
     async with open_session("memory:", id="s") as session:

@@ -61,7 +61,7 @@ def test_sessions_of_an_agent_are_suspended_and_activated_together(fleet):
     assert len(data(fleet, "sessions", "suspend", "--agent", "clerk", "--reason", "Audit.")) == 4
     assert len(data(fleet, "sessions", "suspend", "--agent", "clerk")) == 0
     assert len(data(fleet, "sessions", "activate", "--agent", "clerk", "--limit", "3")) == 3
-    suspended = json.loads(run(fleet, "sessions", "list", "--state", "suspended", "--json").stdout)
+    suspended = json.loads(run(fleet, "sessions", "list", "--status", "suspended", "--json").stdout)
     assert len(suspended) == 1
 
 

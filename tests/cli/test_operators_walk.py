@@ -78,7 +78,7 @@ def test_a_payment_in_doubt_is_found_looked_into_and_ended_with_the_receipt(bank
     assert "treadle resolve" in listed.stderr
     assert "1 call has an unknown outcome" in bank("approvals", code=0).stderr
     assert "1 IN DOUBT" in bank("sessions", code=0).stdout
-    assert [one["in_doubt"] for one in bank.json("sessions", "--json", "--state", "in-doubt")] == [1]
+    assert [one["in_doubt"] for one in bank.json("sessions", "--json", "--status", "in-doubt")] == [1]
 
     # Looked into: the key is what the bank knows the payment by.
     assert doubt["key"] in paid(bank)[0]

@@ -134,7 +134,7 @@ def test_sessions_are_listed_with_filters_limits_and_sums(paying: Any) -> None:
         return [one["id"] for one in paying.json("sessions", "--json", *words)]
 
     assert sorted(listed()) == ["hello-1", "hello-2", "pay-1"]
-    assert listed("--state", "paused") == ["pay-1"]
+    assert listed("--status", "paused") == ["pay-1"]
     assert listed("--match", "greet", "--limit", "1") == ["hello-2"]
     [row] = paying.json("sessions", "--json", "--match", "pay-1")
     assert (row["approvals"], row["in_doubt"], row["calls"]) == (1, 0, 1)

@@ -54,7 +54,7 @@ async def test_each_command_says_why_a_session_is_stranded_and_approve_recommend
         await until(lambda: _any_worker(address))
         for words in (
             ("sessions",),
-            ("sessions", "--state", "stranded"),
+            ("sessions", "--status", "stranded"),
             ("sessions", "explain", session_id),
             ("workers",),
         ):
@@ -72,7 +72,7 @@ async def test_each_command_says_why_a_session_is_stranded_and_approve_recommend
         async with working(address, {"clerk": payer(tool_choice="required")}, name="new", accepts_change=True):
             await result(address, session_id, timeout=60)
         assert "STRANDED" not in await said("sessions")
-        assert "No sessions match." in await said("sessions", "--state", "stranded")
+        assert "No sessions match." in await said("sessions", "--status", "stranded")
 
 
 async def test_whoever_answers_below_a_suspended_session_is_told_which_one_to_activate_and_what_else_waits(

@@ -46,7 +46,7 @@ async def test_a_change_that_could_not_be_read_back_is_refused(journal: Journal,
             await session.change(**{"status": "suspended", **words})
         assert session.state.head == 0
     async with open_session(journal, id="s") as session:
-        assert session.state.status == "active"
+        assert session.state.own_status == "active"
 
 
 @pytest.mark.row("ST07", "SF15")

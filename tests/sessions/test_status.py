@@ -43,11 +43,11 @@ async def test_a_run_that_failed_leaves_its_session_active(journal: Journal) -> 
         faulty = FaultyModel(ScriptedModel([text("x")]), fail_at=1, error=ModelRejected("No."))
         failed = await Agent(faulty).run("go", session=session)
         assert failed.status == "failed"
-        assert (session.state.phase, session.state.status) == ("failed", "active")
+        assert (session.state.status, session.state.own_status) == ("failed", "active")
         assert (await payer(ScriptedModel([text("ok")])).run("again", session=session)).completed
 
     (info,) = await journal.sessions()
-    assert (info.phase, info.status) == ("completed", "active")
+    assert (info.status, info.own_status) == ("completed", "active")
 
 
 @pytest.mark.row("Q08")
@@ -234,7 +234,7 @@ async def test_old_sessions_are_let_go_and_others_stay(journal: Journal) -> None
         await session.change(metadata={"keep": True})
     newest = max(info.updated_at for info in await journal.sessions())
     assert await expire_sessions(journal, before=newest) == ("old",)
-    assert {info.id: info.status for info in await journal.sessions()} == {"old": "deleted", "new": "active"}
+    assert {info.id: info.own_status for info in await journal.sessions()} == {"old": "deleted", "new": "active"}
 
 
 # --- acts on a session that was moved or deleted

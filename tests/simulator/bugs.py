@@ -68,7 +68,7 @@ BUGS = (
         first=1330,
     ),
     Bug("a move does not close its source", "sessions/maintenance.py", "    if not state.moved_to:\n        await", "    if False:\n        await"),
-    Bug("a run begins in a suspended session", "sessions/maintenance.py", 'if state.status != "active":', "if False:"),
+    Bug("a run begins in a suspended session", "sessions/maintenance.py", 'if state.own_status != "active":', "if False:"),
     Bug(
         "the turns of the model have no limit",
         "budgets.py",

@@ -70,7 +70,7 @@ class Office:
         life = self._life
         answered = await self._answer_below(process, session)
         await session.refresh()
-        is_live = session.state.status == "active" and not self._is_held(process, session.id)
+        is_live = session.state.own_status == "active" and not self._is_held(process, session.id)
         found = await process.journal.resumable(now=process.clock.now())
         if answered and is_live and session.id not in found and not self._is_held(process, session.id):
             life.judge.blame(f"session {session.id} is not resumable although {answered} was answered")
@@ -102,7 +102,7 @@ class Office:
         if is_alone and heads != [process.store.shelves[one].head for one in family]:
             life.judge.blame(f"an agent that has changed added something to {session.id}")
         said = await stranded_sessions(process.journal, agents=[changed], session_ids=[session.id])
-        if is_alone and session.state.status == "active" and [one.reason for one in said] != ["agent_changed"]:
+        if is_alone and session.state.own_status == "active" and [one.reason for one in said] != ["agent_changed"]:
             life.judge.blame(f"session {session.id} waits and does not say that its agent has changed")
         return changed
 
@@ -209,7 +209,7 @@ class Office:
     async def close_for_a_while(self, process: Process, session: Session, word: str) -> None:
         """Suspend or move a session, whoever runs it, and take that back; one that is being run refuses it."""
         life = self._life
-        if session.state.status != "active":
+        if session.state.own_status != "active":
             return
         life.excuses |= {"SessionNotActive", "SessionMoved"}
         place = "a place nobody goes to" if word == "move" else None

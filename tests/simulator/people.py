@@ -239,7 +239,7 @@ class People:
                 if session.state.status == "deleted":
                     await self.refused(process, session, "deleted")
                     return True
-                if session.state.status != "active":
+                if session.state.own_status != "active":
                     await session.change(status="active", reason="It is put right.", take_back=True)
                 await self._answer(process, session)
                 result = await self._run_to_rest(process, session)

@@ -308,7 +308,7 @@ class SimJournal:
                 head=shelf.head,
                 updated_at=shelf.events[-1].at if shelf.events else 0.0,
                 task=shelf.task,
-                status=shelf.status,
+                own_status=shelf.status,
             )
             for name, shelf in self._store.shelves.items()
         )

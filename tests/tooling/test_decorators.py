@@ -225,7 +225,7 @@ def test_what_is_no_function_with_one_result_is_refused(function, words):
         ({"check": lambda arguments, ctx: 1}, "check must be an async function"),
         ({"resources": "x"}, "resources must be a function"),
         ({"effect": "writes"}, "effect 'writes' is not one of"),
-        ({"permission": "maybe"}, "permission must be allow, ask or deny; got 'maybe'"),
+        ({"permission": "maybe"}, "permission must be allow, ask, deny, always_ask or a function; got 'maybe'"),
         ({"timeout": 0}, "timeout must be more than 0"),
         ({"name": ""}, "1 to 256 printable"),
     ],
@@ -400,7 +400,7 @@ def test_a_parameter_of_which_the_model_does_not_know_what_to_pass_is_reported(c
 def test_a_context_for_unit_tests_says_whose_session_it_is():
     session = tool_context(metadata={"tenant": "acme", "plan": "gold"}).session
 
-    assert (session.tenant, session.metadata["plan"], session.phase) == ("acme", "gold", "running")
+    assert (session.tenant, session.metadata["plan"], session.status) == ("acme", "gold", "running")
 
 
 async def test_a_context_for_unit_tests_answers_and_records():

@@ -146,7 +146,7 @@ async def greeting(ctx: RunContext[Database]) -> str:
 
 
 def season(ctx: RunContext) -> str | None:
-    return None if ctx.session.phase == "active" else "It is winter."
+    return None if ctx.session.status == "active" else "It is winter."
 
 
 @asynccontextmanager

@@ -182,5 +182,5 @@ async def test_of_the_sessions_that_a_dead_process_carried_each_is_tried_alone_a
         codes.append((await asyncio.to_thread(run)).returncode)
     assert codes == [9, 9, 9, 0]
     async with open_journal(address) as journal:
-        found = {info.id: (info.phase, info.status) for info in await journal.sessions()}
+        found = {info.id: (info.phase, info.own_status) for info in await journal.sessions()}
     assert found == {guilty: ("running", "suspended"), **dict.fromkeys(innocent, ("completed", "active"))}

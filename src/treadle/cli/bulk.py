@@ -55,7 +55,7 @@ async def chosen_sessions(
     for info in reversed(await journal.sessions(where)):
         is_old = before is None or info.updated_at <= before
         if is_old and (options.agent is None or await _agent_of(journal, info.id) == options.agent):
-            about = f"{info.phase:<9}  {one_line(info.task, 80)}"
+            about = f"{info.status:<9}  {one_line(info.task, 80)}"
             found.append(Chosen(id=info.id, since=info.updated_at, about=about, session_id=info.id))
         if len(found) == options.limit:
             break

@@ -229,9 +229,9 @@ async def described(session: Session, journal: Journal) -> dict[str, Any]:
     """Return all that a person may want to read of a session."""
     return {
         "id": session.id,
+        "status": session.state.status,
         "phase": session.state.phase,
         "state": session.state.phase,  # its name before; programs may read it
-        "status": session.state.status,
         "metadata": session.state.metadata,
         "parent_id": session.state.parent_id,
         "parent_seq": session.state.parent_seq,

@@ -34,7 +34,6 @@ def snapshot_of(session: Session, metadata: JsonObject) -> SessionSnapshot:
         run_id="" if state.run is None else state.run.id,
         step=state.step,
         messages=ReadOnlyMessages().of(state.transcript),
-        phase=state.phase,
         status=state.status,
         metadata=copied(merged),
     )

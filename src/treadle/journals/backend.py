@@ -594,7 +594,7 @@ def followed(info: SessionInfo, append: Append) -> SessionInfo:
         head=append.rows[-1][0] if append.rows else info.head,
         updated_at=append.rows[-1][1] if append.rows else info.updated_at,
         task=info.task or append.task,
-        status=append.status or info.status,
+        own_status=append.status or info.own_status,
         tenant=info.tenant if append.tenant is None else append.tenant,
     )
 

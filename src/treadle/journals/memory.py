@@ -279,7 +279,7 @@ class _Shelf:
             head=len(self.events),
             updated_at=self.updated_at,
             task=self.task,
-            status=self.status,
+            own_status=self.status,
             tenant=self.tenant,
             parent_id=parent_id,
             parent_seq=parent_seq,

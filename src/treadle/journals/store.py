@@ -302,9 +302,11 @@ def conditions(where: SessionFilter, holds_text: str) -> tuple[str, dict[str, An
         places = [place(f"{name}{number}", value) for number, value in enumerate(wanted)]
         return [f"{column} IN ({', '.join(places)})"] if places else []
 
-    kinds = is_among("state", "phase", where.phases) + is_among("status", "status", where.statuses)
+    kinds = is_among("state", "phase", where.phases)
+    kinds += is_among("status", "status", [one for one in where.statuses if one != "active"])
+    kinds += [f"(status = 'active' AND {one})" for one in is_among("state", "of", where.statuses)]
     asked = [f"({' OR '.join(kinds)})"] if kinds else []
-    if WORKER not in where.phases:
+    if WORKER not in (*where.phases, *where.statuses):
         asked.append(f"state <> '{WORKER}'")
     if where.without_deleted:
         asked.append("status <> 'deleted'")
@@ -360,7 +362,7 @@ async def resumable_sessions(journal: Journal, *, now: float) -> Sequence[str]:
 async def broken_off(journal: Journal, *, but: Collection[str] = ()) -> list[str]:
     """Return the sessions whose run is under way and that nobody holds: their processes have died, or handed them over."""
     infos = await journal.sessions(SessionFilter(phases=("running",)))
-    found = [info.id for info in infos if info.status == "active" and info.id not in but]
+    found = [info.id for info in infos if info.own_status == "active" and info.id not in but]
     held = await held_of(journal, found)
     return [one for one in found if one not in held]
 
@@ -376,7 +378,7 @@ async def with_messages(journal: Journal) -> Iterable[str]:
 async def can_continue(journal: Journal, state: SessionState, *, now: float) -> bool:
     """Whether a session's run would do anything if it were resumed: it broke off, or something that it waits for has arrived."""
     run = state.run
-    if run is None or run.phase not in ("running", "paused") or state.status != "active":
+    if run is None or run.phase not in ("running", "paused") or state.own_status != "active":
         return False
     if run.phase == "running" or (run.deadline is not None and run.deadline <= now):
         return True
@@ -643,8 +645,8 @@ _T = TypeVar("_T")
 
 SELECT_SUM = "SELECT sum FROM event WHERE session_id = :id AND seq = :seq"
 
-_INFO = {"id": "id", "phase": "state"} | {
-    name: name for name in ("head", "updated_at", "task", "parent_id", "parent_seq", "tenant", "status")
+_INFO = {"id": "id", "phase": "state", "own_status": "status"} | {
+    name: name for name in ("head", "updated_at", "task", "parent_id", "parent_seq", "tenant")
 }
 """The fields of a line in the list of sessions, and their columns."""
 

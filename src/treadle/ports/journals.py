@@ -42,22 +42,27 @@ class SessionInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
     id: str
     """Id of the session."""
     phase: str
-    """What happened to its last run: active (none yet), running, paused, stopped, completed, failed; queued where a submitted
-    task waits for a worker; or deleted."""
+    """What its store knows of its last run: active (none yet), running, paused, stopped, completed, failed; queued where a submitted
+    task waits for a worker; or deleted. `status` is the whole answer."""
     head: int
     """Number of its last event."""
     updated_at: float
     """When it last changed, in seconds since 1970."""
     task: str = ""
     """The beginning of the first task."""
-    status: SessionStatus = "active"
-    """The status that people have set: active, suspended, completed, failed, deleted."""
+    own_status: SessionStatus = "active"
+    """What people have set: suspended, completed, failed or deleted; active for nothing."""
     parent_id: str | None = None
     """The session that it was forked from, or whose call it carries out."""
     parent_seq: int | None = None
     """The last event that both share."""
     tenant: str = ""
     """The tenant: `tenant` in its metadata."""
+
+    @property
+    def status(self) -> str:
+        """In which state it is, in one word: what people have set, such as suspended; else its `phase`."""
+        return self.phase if self.own_status == "active" else self.own_status
 
     @property
     def cursor(self) -> str:
@@ -68,10 +73,10 @@ class SessionInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
 class SessionFilter(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
     """Conditions for a list of sessions: it has those that fulfil every condition that is set."""
 
+    statuses: tuple[str, ...] = ()
+    """One of these states, such as `("paused", "suspended")`: see `SessionInfo.status`."""
     phases: tuple[str, ...] = ()
-    """What happened to the last run. If `statuses` are given too, either is enough."""
-    statuses: tuple[SessionStatus, ...] = ()
-    """The status that people have set."""
+    """What happened to the last run, whatever people have set. If `statuses` are given too, either is enough."""
     without_deleted: bool = False
     """Whether deleted sessions are left out."""
     parent_id: str | None = None
@@ -93,7 +98,7 @@ class SessionFilter(msgspec.Struct, Documented, frozen=True, kw_only=True, metac
         is_kind = info.phase in self.phases or info.status in self.statuses or not (self.phases or self.statuses)
         return (
             is_kind
-            and (info.phase != WORKER or WORKER in self.phases)
+            and (info.phase != WORKER or WORKER in (*self.phases, *self.statuses))
             and not (self.without_deleted and info.status == "deleted")
             and self.parent_id in (None, info.parent_id)
             and self.tenant in (None, info.tenant)

@@ -115,7 +115,7 @@ def _arrival(parcel: Parcel, *, take_open: bool, at: float) -> list[SessionChang
     effects = [f"{one.call.name} ({one.call.id})" for one in state.open_effects()]
     effects += ["the submitted task"] * (state.submitted is not None)
     has_waiting_effects = bool(effects) and not take_open
-    if not state.moved_to and (state.status != "active" or not has_waiting_effects):
+    if not state.moved_to and (state.own_status != "active" or not has_waiting_effects):
         return []
     arrived = SessionChanged(
         session_id=parcel.session_id, seq=len(parcel.events) + 1, at=at, status="active", by="import"
@@ -282,7 +282,7 @@ def _differences(
     indexes = {
         "head": (info.head, state.head),
         "phase": (info.phase, state.phase),
-        "status": (info.status, state.status),
+        "status": (info.own_status, state.own_status),
         "parent": ((info.parent_id, info.parent_seq), (state.parent_id, state.parent_seq)),
         "tenant": (info.tenant, "" if tenant is None else str(tenant)),
         "due": (_times(due), _times(due_items(rows, before=None, limit=None))),

@@ -1,5 +1,6 @@
 """Explain: read what a session did from its events alone."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from functools import partial
@@ -317,8 +318,8 @@ class Explanation(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_de
     session_id: str
     """Id of the session."""
     status: str
-    """What people have made of the session."""
-    state: str
+    """In which state it is, in one word: what people have set, such as `suspended`; else what happened to its last run."""
+    phase: str
     """What happened to its last run."""
     parent_id: str | None
     """The session that it was forked from; None for a session that is not a fork."""
@@ -365,6 +366,12 @@ class Explanation(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_de
     status_reason: str = ""
     """Why somebody, or a worker, has given the session its status; empty without a reason."""
 
+    @property
+    def state(self) -> str:
+        """The old name of `phase`."""
+        warnings.warn("Write explanation.status: `state` goes.", DeprecationWarning, stacklevel=2)
+        return self.phase
+
 
 # --- Explain: read what a session did from its events alone.
 
@@ -400,7 +407,7 @@ def _explanation(
     return Explanation(
         session_id=state.id,
         status=state.status,
-        state=state.phase,
+        phase=state.phase,
         parent_id=state.parent_id,
         parent_seq=state.parent_seq,
         tried=tuple(reading.calls.values()),
@@ -693,7 +700,7 @@ def _changed(events: Iterable[AnyEvent], reading: _Reading) -> tuple[Changed, ..
 
 def _rerun(state: SessionState, changed: tuple[Changed, ...]) -> Rerun:
     run = state.run
-    can_resume = run is not None and run.phase != "completed" and state.status == "active"
+    can_resume = run is not None and run.phase != "completed" and state.own_status == "active"
     lasting = [one for one in changed if one.effect is not Effect.IDEMPOTENT]
     if state.moved_to:
         why = f"The session continues in {state.moved_to}: what is done there is unknown here."

@@ -192,7 +192,7 @@ class Ledger:
                 return phase
         state = self.state
         # Most commits; said here in full it costs every one of them two calls less.
-        return state.phase if state.run is None or state.status == "deleted" or state.submitted else state.run.phase
+        return state.phase if state.run is None or state.own_status == "deleted" or state.submitted else state.run.phase
 
     def _phase_of(self, event: AnyEvent) -> str | None:
         match event:

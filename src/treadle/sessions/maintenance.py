@@ -733,7 +733,7 @@ def check_no_task(state: SessionState, journal: Journal) -> None:
 def check_active(state: SessionState, journal: Journal) -> None:
     """Raise SessionNotActive unless a run may begin: people may have suspended, closed or deleted the session."""
     check_here(state, journal)
-    if state.status != "active":
+    if state.own_status != "active":
         activate = f" To activate it: {_activation(state, journal)}, or session.change(status='active')."
         hint = "" if state.status == "deleted" else activate
         raise SessionNotActive(f"Session {state.id!r} is {state.status}: no run may begin in it.{hint}")

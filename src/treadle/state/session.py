@@ -147,6 +147,7 @@ class SessionState:
         "mode",
         "moved_to",
         "open",
+        "own_status",
         "parent_id",
         "parent_seq",
         "resolutions",
@@ -154,7 +155,6 @@ class SessionState:
         "run",
         "salvaged",
         "side_effects",
-        "status",
         "step",
         "submitted",
     )  # fmt: skip
@@ -186,8 +186,8 @@ class SessionState:
         self.message_ids: dict[str, None] = {}
         """Ids of the inbox messages that it has read."""
         self.run: RunState | None = None
-        self.status: SessionStatus = "active"
-        """The status that people have set, independent of its runs."""
+        self.own_status: SessionStatus = "active"
+        """What people have set, independent of its runs."""
         self.submitted: TaskSubmitted | None = None
         """The task that waits for a worker to begin its run; None for none."""
         self.moved_to = ""
@@ -252,12 +252,17 @@ class SessionState:
         return [state for state in self.open.values() if state.result is None]
 
     @property
+    def status(self) -> str:
+        """In which state it is, in one word: `suspended`, or what else people have set; else its `phase`."""
+        return self.phase if self.own_status == "active" else self.own_status
+
+    @property
     def phase(self) -> str:
         """What happened to its last run, for lists: `active` before its first run, then its last run's phase.
 
         `queued` where a task waits for a worker; `deleted` where the session was deleted.
         """
-        if self.status == "deleted":
+        if self.own_status == "deleted":
             return "deleted"
         if self.submitted is not None:
             return "queued"
@@ -656,9 +661,9 @@ class SessionState:
     # --- the session itself
 
     def _session_changed(self, event: SessionChanged) -> None:
-        if event.status == "active" != self.status and self.run is not None:
+        if event.status == "active" != self.own_status and self.run is not None:
             self.run.forgive()
-        self.status = event.status or self.status
+        self.own_status = event.status or self.own_status
         if event.status is not None:
             self.moved_to = event.moved_to
         if event.metadata is not None:

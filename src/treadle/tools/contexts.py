@@ -1,5 +1,6 @@
 """Contexts: what a tool may know about its call while it runs. Protocols and frozen values; runs and decides nothing."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from decimal import Decimal
@@ -338,16 +339,20 @@ class SessionSnapshot(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Number of the step, from 1; 0 before the first."""
     messages: tuple[Message, ...] = ()
     """The conversation so far."""
-    phase: str = "running"
-    """What happens to its run: `running`; before the run continues or begins also `active` (none yet), `queued`, `paused`, `stopped`, `completed`
-    or `failed`."""
-    status: str = "active"
-    """The session's own status, which people set: see `Session.change`."""
+    status: str = "running"
+    """In which state it is: `running`; before the run continues or begins also `active` (no run yet), `queued`, `paused`, `stopped`,
+    `completed` or `failed`."""
     metadata: Mapping[str, Any] = {}  # Any: JSON
     """The session's metadata. A copy."""
     budget_left: Mapping[str, int | float | Decimal] = {}
     """What is left of the limits of the run and of those that called it, by the name of each, such as `max_tool_calls`: counts and tokens,
     seconds as a float, dollars as a Decimal. What has no limit is left out."""
+
+    @property
+    def phase(self) -> str:
+        """The old name of `status`."""
+        warnings.warn("Write ctx.session.status: `phase` goes.", DeprecationWarning, stacklevel=2)
+        return self.status
 
     @property
     def tenant(self) -> str:

@@ -117,7 +117,7 @@ class Acts:
 
     async def _cancel(self, session: Session, given: Mapping[str, Any], by: str) -> dict[str, Any]:
         if not await session.cancel(by=by):
-            raise ConfigurationError(f"There is nothing to cancel: the session is {session.state.phase}.")
+            raise ConfigurationError(f"There is nothing to cancel: the session is {session.state.status}.")
         return {"cancelled": session.id}
 
     async def _suspend(self, session: Session, given: Mapping[str, Any], by: str) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class Acts:
         async with open_session(self._journal, id=session_id, on_store_failure="stop") as session:
             if session.state.phase in ("running", "paused"):
                 raise ConfigurationError(
-                    f"The session is {session.state.phase}: answer or cancel what is under way first."
+                    f"The session is {session.state.status}: answer or cancel what is under way first."
                 )
             if session_id is None:
                 await session.change(metadata={"tried_by": by}, by=by)

@@ -365,7 +365,7 @@ def _is_in_state(row: Mapping[str, Any], state: str) -> bool:
         return bool(row["waits"])
     if state == "in-doubt":
         return bool(row["doubts"])
-    return state in ("", row["state"], row["phase"])
+    return state in ("", row["state"], row["status"], row["phase"])
 
 
 # --- One session: the conversation as people read it.

@@ -821,7 +821,7 @@ async def _judged(
 ) -> StrandedSession | None:
     """Return why none of these workers can continue a session; None where one can, or where it waits for no worker."""
     state = await _read(journal, session_id)
-    if state is None or state.status != "active" or state.caller is not None:
+    if state is None or state.own_status != "active" or state.caller is not None:
         return None
     task, run = state.submitted, state.run
     if task is not None:

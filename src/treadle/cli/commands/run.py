@@ -276,13 +276,15 @@ async def cancel(options: CancelOptions, terminal: Terminal) -> int:
         opened_session(journal, named(options)) as session,
     ):
         if not await session.cancel(by=person(options)):
-            raise UsageError(f"Session {session.id} has no run to cancel: it is {session.state.phase}.")
+            raise UsageError(f"Session {session.id} has no run to cancel: it is {session.state.status}.")
         is_live = await is_held(journal, session.id)
         was_paused = session.state.phase == "paused" and not is_live
         was_withdrawn = session.state.run is None and session.state.submitted is None
         if options.as_json:
             phase = session.state.phase
-            terminal.data({"id": session.id, "cancelled": True, "phase": phase, "state": phase})
+            terminal.data(
+                {"id": session.id, "cancelled": True, "status": session.state.status, "phase": phase, "state": phase}
+            )
         is_child = session.state.root_id != session.id
         is_ours = not is_child and (session.state.run is None or not (session.state.run.worker or program_of(session)))
         then = await continuing(journal, session.state.root_id, options)
@@ -312,6 +314,6 @@ async def _cancel_all(options: CancelOptions, terminal: Terminal) -> int:
         async def act(one: Chosen) -> None:
             async with opened_session(journal, one.id) as session:
                 if not await session.cancel(by=by):
-                    raise UsageError(f"there is no run to cancel: the session is {session.state.phase}")
+                    raise UsageError(f"there is no run to cancel: the session is {session.state.status}")
 
         return await done_to_all(chosen, act, "Cancel", "cancelled", options, terminal)

@@ -185,7 +185,7 @@ async def _change_all(options: StatusOptions, terminal: Terminal, status: Litera
     async with opened(settings_of(options).journal, must_exist=True) as journal:
         other: Literal["active", "suspended"] = "suspended" if status == "active" else "active"
         found = await chosen_sessions(journal, options, statuses=() if other == "active" else (other,))
-        is_other = {info.id: info.status == other for info in await journal.sessions()}
+        is_other = {info.id: info.own_status == other for info in await journal.sessions()}
 
         async def act(one: Chosen) -> None:
             async with opened_session(journal, one.id) as session:

@@ -140,7 +140,13 @@ async def explain(options: ExplainOptions, terminal: Terminal) -> int:
         is_live = await is_held(journal, session.state.root_id)
         then = "A process is running it." if is_live else await continuing(journal, session.state.root_id, options)
     if options.as_json:
-        terminal.data({**msgspec.to_builtins(explanation), "stranded": stranded[0] if stranded else None})
+        terminal.data(
+            {
+                **msgspec.to_builtins(explanation),
+                "state": explanation.phase,
+                "stranded": stranded[0] if stranded else None,
+            }
+        )
     else:
         with terminal.paged(is_off=options.is_unpaged):
             _print_explanation(explanation, terminal, same_journal(options), then, stranded)
@@ -153,7 +159,7 @@ def _print_explanation(
     parent = "" if about.parent_id is None else f", forked from {about.parent_id} after event {about.parent_seq}"
     if about.caller_id is not None:
         parent = f", carries out call {shown_name(about.caller_call or '')} of session {about.caller_id}, step {about.caller_step}"
-    terminal.line(f"session {about.session_id} ({about.status}; last run {about.state}){parent}")
+    terminal.line(f"session {about.session_id} ({about.status}){parent}")
     for message in stranded:
         terminal.line(f"stranded: {one_line(message, 2000)}")
     for run in about.runs:

@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
@@ -17,7 +17,7 @@ from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, for_terminal, one_line, shown_time
 from treadle.cli.sessions import UNREADABLE, find_session, is_there, named, opened, stranded_in, stranded_line
 from treadle.cli.tool_sources import load_agents
-from treadle.events import RunFinished, SessionStatus, TaskSubmitted, TaskWithdrawn, event_object
+from treadle.events import RunFinished, TaskSubmitted, TaskWithdrawn, event_object
 from treadle.ports import Journal, SessionFilter, SessionInfo
 from treadle.resolve.archives import check_sessions
 from treadle.sessions import Explanation
@@ -64,7 +64,10 @@ class _Row(msgspec.Struct, kw_only=True):
         figures = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _NOT_SHOWN}
         cost = None if self.cost is None else f"{self.cost:f}"
         info = msgspec.to_builtins(self.info)
-        info["state"] = self.info.phase  # its name before; programs may read it
+        info |= {
+            "status": self.info.status,
+            "state": self.info.phase,
+        }  # the second for programs that read the name before
         return {**info, **figures, "cost": cost, "fault": self.fault or None, "stranded": self.stranded or None}
 
 
@@ -121,8 +124,7 @@ def _is_filtered(options: ListOptions) -> bool:
 def _filter(options: ListOptions, after: str) -> SessionFilter:
     states = set(options.states) - {"in-doubt", "stranded"}
     return SessionFilter(
-        phases=tuple(sorted(states)),
-        statuses=tuple(status for status in get_args(SessionStatus) if status in states - {"active"}),
+        statuses=tuple(sorted(states)),
         without_deleted=not options.shows_deleted and "deleted" not in states,
         text=options.match or "",
         tenant=options.tenant,
@@ -163,16 +165,13 @@ def _cost(about: Explanation) -> Decimal | None:
 
 def _line(row: _Row, width: int) -> str:
     info = row.info
-    phase = info.phase if info.status in ("active", "deleted") else f"{info.phase}, {info.status}"
     flags = f"  {row.in_doubt} IN DOUBT" if row.in_doubt else ""
     flags += f"  {row.approvals} waiting" if row.approvals else ""
     flags += f"  STRANDED: {one_line(row.stranded, 2000)}" if row.stranded else ""
     flags += f"  CANNOT BE READ: {one_line(row.fault)}" if row.fault else ""
     where = f"  in {one_line(row.folder, 200)}" if row.folder else ""
     cost = "" if not row.cost else f"  {row.cost:f}"
-    return (
-        f"{info.id:<{width}}  {phase:<9}  {shown_time(info.updated_at)}{cost}{flags}  {one_line(info.task, 80)}{where}"
-    )
+    return f"{info.id:<{width}}  {info.status:<9}  {shown_time(info.updated_at)}{cost}{flags}  {one_line(info.task, 80)}{where}"
 
 
 def _tell_sums(rows: list[_Row], terminal: Terminal) -> None:

@@ -267,7 +267,7 @@ async def answer(options: AnswerOptions, terminal: Terminal) -> int:
             questions = session.state.questions
             if not questions:
                 raise UsageError(
-                    f"Session {session.id} waits for no answer: it is {session.state.phase}. `treadle approvals` lists calls that wait for approval."
+                    f"Session {session.id} waits for no answer: it is {session.state.status}. `treadle approvals` lists calls that wait for approval."
                 )
             asked = await _given(session, questions, text, by)
             root_id = session.state.root_id

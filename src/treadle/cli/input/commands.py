@@ -909,7 +909,7 @@ class ListOptions(Options, frozen=True, kw_only=True):
     shows_deleted: Annotated[bool, Flag("--all", "include deleted sessions")] = False
     states: Annotated[
         tuple[_State, ...],
-        Flag("--state STATE", f"only sessions in this state: {', '.join(get_args(_State))}; repeatable"),
+        Flag("--status --state STATUS", f"only sessions in this state: {', '.join(get_args(_State))}; repeatable"),
     ] = ()
     match: Annotated[str | None, Flag("--match TEXT", "only sessions whose id or task contains this text")] = None
     tenant: Annotated[

@@ -59,7 +59,7 @@ def _entries(record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _title(record: dict[str, Any]) -> list[str]:
     counts = f"{counted(len(record['messages']), 'message')}, {counted(len(record['calls']), 'call')}"
-    return [f"Session {record['id']}", f"{record['phase']}, {counts}"]
+    return [f"Session {record['id']}", f"{record['status']}, {counts}"]
 
 
 def _outcome(call: dict[str, Any]) -> str:

@@ -412,7 +412,6 @@ class CallContext:
                 run_id=self._ledger.run_id,
                 step=step,
                 messages=shown,
-                phase=state.phase,
                 status=state.status,
                 metadata=copied(state.metadata),
                 budget_left=dict(self._left()),
