@@ -34,7 +34,7 @@ __all__ = [
 
 TESTS = Path(__file__).resolve().parent
 MANIFEST = TESTS / "requirements.toml"
-DESIGN = TESTS.parent / "docs" / "know" / "design-dependencies.md"
+DESIGN = TESTS.parent / "docs" / "design-dependencies.md"
 
 _FIELDS = {"id", "issue", "sentence", "source", "state"}
 _ROW = re.compile(r"^\[\[row\]\]$", re.MULTILINE)
@@ -102,7 +102,7 @@ def decided_differently(page: Path = DESIGN) -> dict[str, str]:
 def lacking(ids: Iterable[str], rows: Mapping[str, Row], reasons: Mapping[str, str]) -> list[str]:
     """Return every behaviour that is neither a row nor has a reason."""
     return [
-        f"behaviour {one} has no row in tests/requirements.toml and no reason in docs/know/design-dependencies.md, 'Decided differently'"
+        f"behaviour {one} has no row in tests/requirements.toml and no reason in docs/design-dependencies.md, 'Decided differently'"
         for one in ids
         if one not in rows and not reasons.get(one)
     ]
