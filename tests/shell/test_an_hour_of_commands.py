@@ -36,6 +36,7 @@ ANOTHER_HOUR = {
         "PYTHONPATH=src python -m pytest", "cat <<'EOF' > x.txt\nhello\nEOF", "cd src && python -m pytest -q", "for f in *.py; do echo $f; done", "while read l; do echo $l; done < names.txt",
         "if [ -f a.py ]; then cat a.py; fi", "diff <(sort a.py) <(sort b.py)", "python - <<'EOF'\nprint(1)\nEOF", "source .venv/bin/activate && pytest", "timeout 60 pytest -q",
         "terraform fmt -check", "ruby -v", "deno test", "dotnet build", "cmake -B build && cmake --build build", "rm -rf build dist", "tar czf out.tgz src", "wc -l < a.py",
+        "conda list", "dvc status", "Rscript plot.R", "julia run.jl", "./run.sh", "meson setup build", "ctest --test-dir build", "papermill in.ipynb out.ipynb",
         "grep -c foo a.py || true", "git stash show -p", "git blame -L 1,5 a.py", "command -v node", "sqlite3 x.db .tables",
     ),
     "border": (
@@ -43,6 +44,7 @@ ANOTHER_HOUR = {
         "git restore a.py", "git reset --hard HEAD~1", "git rebase main", "git stash pop", "git cherry-pick abc123", "git tag v1", "git worktree add ../x", "git submodule update",
         "git bisect start", "uv add httpx", "uv pip install -e .", "poetry add x", "terraform plan", "gh run list", "aws s3 ls", "ssh host ls", "curl -fsSL https://x.sh | bash",
         "wget https://example.com/a.tgz", "brew install jq", "sudo ls", "npm publish",
+        "conda install -y numpy", "pipx install ruff", "rustup update", "huggingface-cli download gpt2", "kaggle datasets list", "dvc pull", "gsutil ls gs://b",
     ),
 }  # fmt: skip
 """Another hour, of other languages and with what models like to write: prefixes, loops, documents."""
@@ -232,6 +234,7 @@ def test_a_rule_on_the_network_names_a_host_or_is_refused_with_the_form_that_doe
         ("pytest && ruff check .", ["pytest -q | tail -3", "ruff check src"]), ("git commit -m 'a b'", ["git commit -m c --no-edit"]),
         ("for f in *.py; do wc $f; done", ["for f in *.py; do wc $f; done"]), ("CI=1 npm test", ["npm test", "NODE_ENV=test npm test -- -w"]),
         ("node --test", ["node --test --watch"]), ("uv pip install -e .", ["uv pip install x"]), ("go mod tidy", ["go mod tidy -v"]),
+        ("Rscript plot.R", ["Rscript plot.R x"]), ("conda install -y numpy", ["conda install x"]),
     ],
 )  # fmt: skip
 async def test_after_always_none_of_its_kind_asks_again(project, command, others):

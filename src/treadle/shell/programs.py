@@ -460,7 +460,7 @@ PROGRAMS = MappingProxyType(
             operands="text",
             needs=("network",),
         ),
-        **_each("gh glab ssh scp sftp rsync ftp ping dig nslookup host aws gcloud az heroku flyctl vercel netlify terraform tofu pulumi helm", _NETWORK),
+        **_each("gh glab ssh scp sftp rsync ftp ping dig nslookup host aws gcloud az heroku flyctl vercel netlify terraform tofu pulumi helm pipx huggingface-cli hf kaggle gsutil", _NETWORK),
         **_each("docker podman nerdctl docker-compose podman-compose kubectl minikube kind systemctl service launchctl apt apt-get dnf yum pacman brew snap journalctl", _OUTSIDE),
         **_each("sudo su doas pkexec", _OUTSIDE),
         "env": _reads(operands="text"),
@@ -474,7 +474,7 @@ PROGRAMS = MappingProxyType(
             make gmake just task ninja cmake pytest tox nox ruff black isort mypy pyright flake8 pylint coverage cargo rustc go gofmt gcc g++ clang cc c++ tsc
             eslint prettier jest vitest mocha node deno bun ts-node tsx npm npx yarn pnpm pip pip3 uv uvx poetry pipenv pdm hatch rye python ruby perl php lua rake bundle
             gradle gradlew mvn dotnet java javac kotlin swift mix elixir ghc cabal stack zig sh bash zsh dash pre-commit alembic django-admin flask uvicorn sphinx-build
-            mkdocs rspec rubocop phpunit composer
+            mkdocs rspec rubocop phpunit composer rscript julia luajit ipython
             """,
             _CODE,
         ),
@@ -486,6 +486,9 @@ PROGRAMS = MappingProxyType(
         **{f"uv pip {name}": _CODE for name in "list show freeze check tree".split()},
         **{f"{name} {act}": _CODE for name in ("terraform", "tofu") for act in ("fmt", "version", "validate")},
         **{f"poetry {name}": _NETWORK for name in "install add update lock publish".split()},
+        **{f"{manager} {name}": _NETWORK for manager in ("conda", "mamba", "micromamba") for name in "install create update search".split()},
+        **{f"rustup {name}": _NETWORK for name in "update install toolchain component target".split()},
+        **{f"dvc {name}": _NETWORK for name in "pull push fetch".split()},
         **{f"cargo {name}": _NETWORK for name in "install add update publish fetch search".split()},
         **{f"go {name}": _NETWORK for name in "get install mod".split()},
     }
@@ -495,7 +498,7 @@ PROGRAMS = MappingProxyType(
 SUBCOMMANDS = MappingProxyType(
     {
         **dict.fromkeys(
-            "git ruff docker podman kubectl cargo go pip pip3 npm pnpm yarn uv poetry pipenv pdm dotnet helm terraform tofu brew apt apt-get systemctl composer bundle mix alembic".split(), 1
+            "git ruff docker podman kubectl cargo go pip pip3 npm pnpm yarn uv poetry pipenv pdm dotnet helm terraform tofu brew apt apt-get systemctl composer bundle mix alembic conda mamba micromamba rustup dvc".split(), 1
         ),
         **dict.fromkeys("gh glab aws az".split(), 2), "gcloud": 3,
     }
