@@ -458,6 +458,14 @@ class WorkerOptions(RunningOptions, frozen=True, kw_only=True):
             "--health PORT", "serve /live, /health and /metrics on this port of 127.0.0.1 (0: any free port)", read_port
         ),
     ] = None
+    health_host: Annotated[
+        str | None,
+        Flag(
+            "--health-host HOST",
+            "another address for --health, such as 0.0.0.0 in a pod: whoever reaches it reads the names of tenants, agents and tools, "
+            "and what they cost",
+        ),
+    ] = None
     log_format: Annotated[
         Literal["text", "json"],
         Flag(
