@@ -235,7 +235,7 @@ async def probe_model(name: str, *, base_url: str | None = None, api_key: str | 
         )
     probing = import_module("treadle.resolve.probing")
     url, key = reach(dialect, VENDORS[dialect], base_url, api_key)
-    asked = resolve_model(name, base_url=url, api_key=key, stream=False, options={"temperature": 0, "max_tokens": 200})
+    asked = resolve_model(name, base_url=url, api_key=key, options={"temperature": 0, "max_tokens": 200})
     shown = await probing.probe(asked)
     told = await probing.ask_server(dialect, model, url, api_key=key)
     found: ProbedModel = probing.merged(told, shown)

@@ -194,16 +194,13 @@ async def probe(model: Model) -> ProbedModel:
     Raises:
         ModelError: The server does not answer the second, plain request either.
     """
-    begun = time.monotonic()
-    called = await _attempted(
-        model, ModelRequest(messages=(user_message("Use the tool add to add 17 and 25."),), tools=(_ADD,))
-    )
-    seconds = time.monotonic() - begun
+    adding = ModelRequest(messages=(user_message("Use the tool add to add 17 and 25."),), tools=(_ADD,))
+    called, seconds = await _attempted(model, adding)
     asked = (user_message("Which colour has grass? Answer with a JSON object."),)
     try:
-        held = await _end_of(model, ModelRequest(messages=asked, output_schema=_ANSWER))
+        held, _ = await _end_of(model, ModelRequest(messages=asked, output_schema=_ANSWER))
     except ModelError:
-        held = await _end_of(model, ModelRequest(messages=asked))
+        held, _ = await _end_of(model, ModelRequest(messages=asked))
     read = 0 if called is None or called.usage is None else called.usage.input_tokens
     return ProbedModel(
         calls=None if called is None else _calls_of(called),
@@ -212,19 +209,22 @@ async def probe(model: Model) -> ProbedModel:
     )
 
 
-async def _attempted(model: Model, request: ModelRequest) -> ModelEnd | None:
+async def _attempted(model: Model, request: ModelRequest) -> tuple[ModelEnd | None, float]:
     try:
         return await _end_of(model, request)
     except ModelError as error:  # such as of llama.cpp without --jinja
         logger.debug("%s does not take tools: %s", model.name, error)
-        return None
+        return None, 0
 
 
-async def _end_of(model: Model, request: ModelRequest) -> ModelEnd:
+async def _end_of(model: Model, request: ModelRequest) -> tuple[ModelEnd, float]:
+    """Return the end of an answer, and the seconds until its first part: the server had read the prompt by then."""
+    begun, seconds = time.monotonic(), 0.0
     async for part in model.stream(request):
+        seconds = seconds or time.monotonic() - begun
         if isinstance(part, ModelEnd):
-            return part
-    return ModelEnd(parts=())
+            return part, seconds
+    return ModelEnd(parts=()), seconds
 
 
 def _calls_of(end: ModelEnd) -> Calls:
