@@ -296,12 +296,12 @@ async def test_a_session_that_a_drain_hands_over_is_no_error(tmp_path: Path) -> 
 
 # --- What operators are given to watch with.
 
-OPERATIONS = Path(__file__).parents[2] / "docs" / "run" / "operations"
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations"
 
 
 def documented() -> dict[str, set[str]]:
     """Return the labels of each metric that the page lists."""
-    page = (OPERATIONS.parent / "operating-workers.md").read_text()
+    page = (OPERATIONS.parent / "run" / "operating-workers.md").read_text()
     rows = re.findall(r"^\| (`treadle_[^|]*) \| ([^|]*) ?\|", page, re.MULTILINE)
     return {
         name: {label.strip() for label in labels.split(",") if label.strip()}
