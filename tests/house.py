@@ -64,7 +64,7 @@ PACKAGES = (
     "workers",
 )
 """What else has public names, beside the root."""
-EDGES = ("cli", "serve", "web", "otel", "conformance")
+EDGES = ("cli", "serve", "web", "integrations", "otel", "conformance")
 CORE = ("engine", "sessions", "permissions", "context", "hooks")
 """What carries a run out, and knows no provider, no store and no screen."""
 ADAPTERS = ("providers", "journals", "drivers", "sandboxes", "toolsets", "mock")

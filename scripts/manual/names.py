@@ -99,6 +99,8 @@ _MODULES = (
         "Adapters and tool sets",
         "Parts that you import by their own module: adapters of providers, journals, wrappers of tools.",
         (
+            "treadle.integrations.inspect",
+            "treadle.integrations.pydantic_evals",
             "treadle.journals.postgres",
             "treadle.journals.stores",
             "treadle.providers.anthropic",

@@ -35,6 +35,7 @@ async def test_no_wrong_value_is_a_raw_error(part: int, share: int, tmp_path: Pa
 
 async def _complaints(face: Face, tmp_path: Path, share: int) -> list[str]:
     warnings.simplefilter("ignore", RuntimeWarning)  # a coroutine that is refused is never awaited
+    warnings.simplefilter("ignore", DeprecationWarning)  # a right value of an option that goes
     usual = await attempt(tmp_path, face)
     assert usual is None or isinstance(usual, TreadleError), f"valid.py lacks a valid value for {face}: {usual!r}"
 

@@ -313,6 +313,13 @@ def _mcp_file(world: World) -> Any:
     return path
 
 
+def _evaluator_context() -> Any:
+    from pydantic_evals.evaluators import EvaluatorContext
+
+    names = EvaluatorContext.__dataclass_fields__
+    return EvaluatorContext(**{**dict.fromkeys(names), "attributes": {}, "metrics": {}})
+
+
 _INSTANCES: dict[str, Callable[[World], Any]] = {
     "McpEntry": lambda world: treadle.toolsets.McpEntry("x", {"command": "true"}),
     "McpTools": _mcp_tools,
@@ -371,6 +378,8 @@ def _face_of(owner: type) -> Face | None:
 
 
 NAMED: dict[str, Any] = {
+    "observe.session": _session,
+    "Exact.evaluate.ctx": lambda world: _evaluator_context(),
     "Agent.as_tool.name": "helper",
     "Agents.agents": lambda world: [_agent(world)],
     "Agents.resume.journal": _known_journal,

@@ -9,7 +9,6 @@ from treadle.resolve.models import (
     known_models,
     local_servers,
     offered_models,
-    probe_model,
     resolve_model,
     with_fallback,
 )
@@ -26,7 +25,6 @@ __all__ = [
     "offered_models",
     "open_journal",
     "open_session",
-    "probe_model",
     "resolve_model",
     "with_fallback",
 ]
