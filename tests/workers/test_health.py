@@ -20,12 +20,14 @@ from tests.workers.test_workers import Waiting, until, working
 
 import program
 from postgres_server import PostgresServer
-from treadle import Agent, ConfigurationError, open_journal, open_session, tool
+from treadle import Agent, Budget, ConfigurationError, open_journal, open_session, tool
+from treadle.cli.input.commands import WorkerOptions
+from treadle.cli.input.parser import parse
 from treadle.journals.postgres import open_postgres
 from treadle.testing import FakeClock, ScriptedModel, call, text
 from treadle.tools import Tool
 from treadle.workers import Worker, result, submit
-from treadle.workers.health import Metrics, Queue
+from treadle.workers.health import METRICS, Metrics, Queue
 
 pytestmark = pytest.mark.row("W14")
 
@@ -242,6 +244,17 @@ def test_the_command_answers_on_its_port_and_logs_with_session_and_run(tmp_path:
         "warning",
     )
     assert told["run_id"]
+    (ended,) = [row for row in rows if "run" in row]
+    assert (ended["level"], ended["session_id"], ended["run_id"]) == ("info", session_id, told["run_id"])
+    assert {**ended["run"], "seconds": 0, "tokens": 0} == {
+        "status": "completed",
+        "reason": "completed",
+        "steps": 2,
+        "calls": 1,
+        "cost": "0",
+        "seconds": 0,
+        "tokens": 0,
+    }
 
 
 _AGENTS = '''
@@ -283,23 +296,128 @@ async def test_a_session_that_a_drain_hands_over_is_no_error(tmp_path: Path) -> 
 
 # --- What operators are given to watch with.
 
-OPERATIONS = Path(__file__).parents[2] / "docs" / "run" / "operations"
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations"
 
 
-def watched() -> set[str]:
-    """Return the metrics that the alert rules and the dashboard ask for."""
+def documented() -> dict[str, set[str]]:
+    """Return the labels of each metric that the page lists."""
+    page = (OPERATIONS.parent / "run" / "operating-workers.md").read_text()
+    rows = re.findall(r"^\| (`treadle_[^|]*) \| ([^|]*) ?\|", page, re.MULTILINE)
+    return {
+        name: {label.strip() for label in labels.split(",") if label.strip()}
+        for names, labels in rows
+        for name in re.findall(r"treadle_\w+", names)
+    }
+
+
+def asked() -> dict[str, str]:
+    """Return what the alert rules and the dashboard ask for, by their titles."""
     rules = yaml.safe_load((OPERATIONS / "alerts.yml").read_text())["groups"][0]["rules"]
     panels = json.loads((OPERATIONS / "dashboard.json").read_text())["panels"]
-    asked = [rule["expr"] for rule in rules] + [panel["targets"][0]["expr"] for panel in panels]
-    return {name for one in asked for name in re.findall(r"treadle_\w+", one)}
+    found = {rule["alert"]: rule["expr"] for rule in rules}
+    found |= {panel["title"]: target["expr"] for panel in panels for target in panel["targets"]}
+    assert len(found) == len(rules) + len(panels)
+    return found
 
 
-def test_alerts_and_dashboard_ask_for_metrics_that_exist_and_say_what_to_do():
+def test_the_page_lists_every_metric_and_no_other():
+    assert documented().keys() == METRICS
+
+
+def test_every_metric_names_its_unit():
+    units = (
+        "_total",
+        "_seconds",
+        "_tasks",
+        "_open",
+        "_running",
+        "_ready",
+        "_seen",
+        "_info",
+        "_concurrency",
+        "_waiting",
+    )
+    states = ("_suspended", "_set_aside", "_stranded", "_expiring")
+    assert all(name.endswith((*units, *states)) for name in METRICS)
+
+
+@pytest.mark.parametrize("title", sorted(asked()))
+def test_an_alert_or_panel_asks_for_metrics_and_labels_that_exist(title: str) -> None:
+    expression = asked()[title]
+    names = set(re.findall(r"treadle_\w+", expression))
+    grouped = {label.strip() for group in re.findall(r"by \(([^)]*)\)", expression) for label in group.split(",")}
+    matched = set(re.findall(r"[{,]\s*(\w+)!?=", expression))
+    assert names
+    assert names <= METRICS
+    for name in names:
+        assert grouped | matched <= documented()[name] | {"outcome", "status"}
+
+
+def test_alerts_say_what_is_wrong_and_what_to_do():
     rules = yaml.safe_load((OPERATIONS / "alerts.yml").read_text())["groups"][0]["rules"]
-    page = (OPERATIONS.parent / "operating-workers.md").read_text()
-
-    assert all(f"`{name}`" in page for name in watched())
     assert all(rule["annotations"]["summary"] and rule["annotations"]["action"] for rule in rules)
+    for rule in rules:
+        for label in re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]):
+            assert re.search(rf"by \([^)]*\b{label}\b", rule["expr"])
+
+
+def test_the_pods_commands_are_valid_and_their_probes_and_ports_are_served() -> None:
+    documents = list(yaml.safe_load_all((OPERATIONS / "kubernetes.yml").read_text()))
+    pods = {
+        one["metadata"]["name"]: one["spec"]["template"]["spec"] for one in documents if one["kind"] == "Deployment"
+    }
+    parsed = {name: parse(pod["containers"][0]["args"][1:]) for name, pod in pods.items()}
+    worker, (container,) = parsed["treadle-worker"], pods["treadle-worker"]["containers"]
+    assert isinstance(worker, WorkerOptions)
+    assert (worker.health_host, worker.log_format) == ("0.0.0.0", "json")
+    assert worker.health_port == container["ports"][0]["containerPort"]
+    assert [container[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")] == [
+        "/live",
+        "/health",
+    ]
+    assert pods["treadle-worker"]["terminationGracePeriodSeconds"] > worker.drain_seconds
+    (policy,) = [one for one in documents if one["kind"] == "NetworkPolicy"]
+    assert policy["spec"]["ingress"][0]["ports"][0]["port"] == worker.health_port
+
+
+async def test_an_open_port_answers_under_any_name_and_warns_of_what_it_shows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"health_port": 0, "health_host": "0.0.0.0"}
+    async with working(tmp_path / "a.db", {"clerk": paying(text("done"))}, **options) as worker:
+        await until(lambda: _is_ready_at(worker, "pod-7.workers:9464"))
+        assert (await ask(worker, "/metrics", host="pod-7.workers:9464"))[0] == 200
+    (warned,) = [one.getMessage() for one in caplog.records if "Whoever reaches" in one.getMessage()]
+    assert "names of tenants, agents, models and tools, and what they cost" in warned
+
+
+async def _is_ready_at(worker: Worker, host: str) -> bool:
+    return bool(worker.health_address) and (await ask(worker, "/health", host=host))[0] == 200
+
+
+def test_a_host_without_a_port_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(_AGENTS)
+    words = ["worker", "--journal", "agent.db", "--agents", "agents.py", "--health-host", "0.0.0.0"]
+    said = program.run(words, folder=tmp_path, environment={**os.environ, "TREADLE_HOME": str(tmp_path)}, given=b"")
+    assert (said.returncode, b"--health-host is the address of --health PORT" in said.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("address", ["sqlite"], indirect=True)
+async def test_all_numbers_of_a_worker_have_the_labels_of_the_page_for_a_strict_parser(address: str) -> None:
+    agents = {"clerk": lambda: Agent(ScriptedModel([call("gone")] * 3), budget=Budget(max_model_turns=2))}
+    async with working(address, agents, health_port=0) as worker:
+        await ready(worker)
+        await result(address, await submit(address, "clerk", "One", tenant="acme"), timeout=60)
+        _, body = await ask(worker, "/metrics")
+    page, found = documented(), {}
+    for family in text_string_to_metric_families(body):
+        for sample in family.samples:
+            assert set(sample.labels) == page[sample.name]
+            found[sample.name] = sample.value
+    assert found["treadle_tasks_started_total"] == 1
+    assert found["treadle_task_wait_seconds_total"] >= 0
+    assert found["treadle_budget_refusals_total"] == 1
+    assert 0 <= found["treadle_journal_answer_seconds"] < 60
 
 
 async def test_what_waits_for_a_person_is_counted_by_tenant_and_read_by_a_strict_parser(tmp_path: Path) -> None:
@@ -314,8 +432,9 @@ async def test_what_waits_for_a_person_is_counted_by_tenant_and_read_by_a_strict
                 await session.change(metadata={"tenant": tenant})
                 turns = [call("pay", account="DE02"), text("Paid.")]
                 await Agent(ScriptedModel(turns), tools=[pay], name="clerk").run("Pay", session=session)
-        async with open_session(journal) as session:
-            await session.change(status="suspended")
+        for by in ("ada", "worker"):
+            async with open_session(journal) as session:
+                await session.change(status="suspended", by=by)
         queue = Queue(journal, FakeClock(now=session.clock.now() + 100))
         body = Metrics().text(await queue.samples())
 
@@ -323,5 +442,6 @@ async def test_what_waits_for_a_person_is_counted_by_tenant_and_read_by_a_strict
     open_ = {sample.labels["tenant"]: sample.value for sample in families["treadle_approvals_open"].samples}
     assert open_ == {"acme": 2, 'gl"obex': 1}
     assert all(sample.value >= 99 for sample in families["treadle_approvals_oldest_seconds"].samples)
-    assert families["treadle_sessions_suspended"].samples[0].value == 1
+    assert families["treadle_sessions_suspended"].samples[0].value == 2
+    assert families["treadle_sessions_set_aside"].samples[0].value == 1
     assert families["treadle_doubts_open"].samples[0].value == 0

@@ -290,14 +290,18 @@ class ModelFacts(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclas
     it only repeats what it has done."""
     error_form: ErrorForm | None = None
     """What it reads of a tool's error: the `sentence` alone, or all fields as `json`. By default a sentence for small models."""
+    slots: int | None = None
+    """Requests that its server answers at the same time. Further ones of this program wait until one of them has ended."""
+    prompt_tokens_per_second: int | None = None
+    """How fast its server reads a prompt: the time to the first byte allows for twice of what the request needs by that."""
     price: Pricing | None = None
     """Its price."""
 
     def __post_init__(self) -> None:
-        for name in ("window", "output"):
-            value = getattr(self, name)
+        for name in ("window", "output", "slots", "prompt_tokens_per_second"):
+            value, unit = getattr(self, name), "" if name == "slots" else " of tokens"
             if value is not None and (type(value) is not int or value < 1):
-                raise ConfigurationError(f"The fact {name!r} is a whole number of tokens above 0; got {shown(value)}.")
+                raise ConfigurationError(f"The fact {name!r} is a whole number{unit} above 0; got {shown(value)}.")
         if self.error_form not in (None, "sentence", "json"):
             raise ConfigurationError(f"The fact 'error_form' is sentence or json; got {shown(self.error_form)}.")
         for name in ("tools", "strict", "parallel", "thinking", "small"):

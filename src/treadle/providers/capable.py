@@ -1,7 +1,12 @@
-"""Capable: a model and what is known of it. Refuses what the model is known not to take; else it changes nothing that is sent."""
+"""Capable: a model and what is known of it. Refuses what the model is known not to take, and waits for a server that answers one request
+at a time; else it changes nothing that is sent.
+"""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from treadle.errors import ModelRejected
 from treadle.messages import Media, Result
@@ -81,7 +86,22 @@ class CapableModel:
             ModelError: The model failed.
         """
         refused = self._refused(request)
-        return self._model.stream(request) if refused is None else _refuse(refused)
+        if refused is not None:
+            return _refuse(refused)
+        return self._model.stream(request) if self._facts.slots is None else self._in_turn(request, self._facts.slots)
+
+    async def _in_turn(self, request: ModelRequest, slots: int) -> AsyncGenerator[ModelPart]:
+        """Send the request when the server has a slot for it: a request that waits there is one whose time is running."""
+        turns = _turns.setdefault(asyncio.get_running_loop(), {})
+        async with turns.setdefault((self.asks_at, slots), asyncio.Semaphore(slots)):
+            stream = self._model.stream(request)
+            if not isinstance(stream, AsyncGenerator):
+                async for part in stream:
+                    yield part
+                return
+            async with aclosing(stream):
+                async for part in stream:
+                    yield part
 
     def _refused(self, request: ModelRequest) -> str | None:
         """Return why a request is not sent; None for one that is."""
@@ -102,6 +122,10 @@ class CapableModel:
             f"{self.name} accepts {accepted}, and no {kind}: the request holds {media_type}. Leave it out, or use a model that "
             "accepts it. If the model does accept it, say so with resolve_model(..., facts=ModelFacts(inputs=[...]))."
         )
+
+
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Any, int], asyncio.Semaphore]] = WeakKeyDictionary()
+"""By event loop, the slots of each server."""
 
 
 async def _refuse(why: str) -> AsyncGenerator[ModelPart, None]:

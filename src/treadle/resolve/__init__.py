@@ -9,6 +9,7 @@ from treadle.resolve.models import (
     known_models,
     local_servers,
     offered_models,
+    probe_model,
     resolve_model,
     with_fallback,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "offered_models",
     "open_journal",
     "open_session",
+    "probe_model",
     "resolve_model",
     "with_fallback",
 ]

@@ -29,6 +29,7 @@ from treadle.resolve.journals import SystemClock
 if TYPE_CHECKING:
     from treadle.providers.http.endpoint import Timeouts
     from treadle.providers.payload import ThinkingTags
+    from treadle.resolve.probing import ProbedModel
 
 __all__ = [
     "check_model_name",
@@ -37,6 +38,7 @@ __all__ = [
     "known_models",
     "local_servers",
     "offered_models",
+    "probe_model",
     "resolve_model",
     "with_fallback",
 ]
@@ -131,6 +133,10 @@ def resolve_model(
         raise ConfigurationError(f"api_key must be a string; got {shown(api_key)}.")
     special = _capabilities(capabilities)
     own, known = facts or ModelFacts(), ModelFacts()
+    probed = _probed(dialect, model, base_url)
+    if probed is not None:
+        own = own.over(probed.facts)
+        text_calls = text_calls or ("run" if probed.calls == "text" else None)
     if error_form is not None:
         own = msgspec.structs.replace(own, error_form=error_form)
     found: Model
@@ -141,7 +147,7 @@ def resolve_model(
             found = _load("treadle.mock.model:scripted_model")(model, price or own.price)
         case _:
             given = {
-                "timeouts": timeouts or _timeouts(dialect),
+                "timeouts": timeouts or _timeouts(dialect, own),
                 "thinking_tags": thinking_tags,
                 "text_calls": text_calls,
             }
@@ -149,7 +155,7 @@ def resolve_model(
             found, known = _over_http(
                 dialect, model, base_url, api_key, price or own.price, options=options or {}, **text
             )
-            special |= VENDORS[dialect].capabilities
+            special |= _server_capabilities(dialect, probed)
     known = own.over(known)
     if known.tools is False:
         special |= {Capability.NO_TOOLS}
@@ -174,11 +180,66 @@ def driver_for(model: Model) -> Driver:
     return ReActDriver(output="json_schema" if has_schemas else "json")
 
 
-def _timeouts(dialect: str) -> "Timeouts | None":
+def _timeouts(dialect: str, facts: ModelFacts) -> "Timeouts | None":
     """Return how long a server of one's own may take, which may read a prompt for minutes; None for the default."""
-    found: Timeouts | None = (
-        _load("treadle.providers.http.endpoint:LOCAL_TIMEOUTS") if dialect in LOCAL_SERVERS else None
-    )
+    if dialect not in LOCAL_SERVERS:
+        return None
+    found: Timeouts = _load("treadle.providers.http.endpoint:LOCAL_TIMEOUTS")
+    return msgspec.structs.replace(found, prompt_tokens_per_second=facts.prompt_tokens_per_second)
+
+
+# --- Probed: what was found out about the models of servers of one's own.
+
+
+def _probed(dialect: str, model: str, base_url: str | None) -> "ProbedModel | None":
+    """Return what was found out about a model; None where it was not probed."""
+    if dialect not in LOCAL_SERVERS:
+        return None
+    url, _ = reach(dialect, VENDORS[dialect], base_url, None)
+    found: ProbedModel | None = import_module("treadle.resolve.probing").kept(f"{dialect}:{model}", url)
+    return found
+
+
+def _server_capabilities(dialect: str, probed: "ProbedModel | None") -> frozenset[Capability]:
+    """Return what is special about a vendor's models, and what a probe has shown."""
+    schemas = None if probed is None else probed.schemas
+    own = VENDORS[dialect].capabilities
+    if schemas is None:
+        return own
+    return own | {Capability.JSON_SCHEMA} if schemas else own - {Capability.JSON_SCHEMA}
+
+
+@checked
+async def probe_model(name: str, *, base_url: str | None = None, api_key: str | None = None) -> "ProbedModel":
+    """Find out what a model on a server of your own can do, and keep it: `resolve_model` knows it from then on.
+
+    The server is asked for what it says of itself: the window, the slots, whether its template has tools. Then two small requests show
+    whether it reads calls, whether it enforces a schema, and how fast it reads a prompt.
+
+    Example:
+        await probe_model("ollama:qwen3")
+
+    Args:
+        name: A model of `llamacpp:`, `lmstudio:`, `ollama:` or `vllm:`.
+        base_url: The server's address (default: the server's variable, such as OLLAMA_BASE_URL, or its usual address).
+        api_key: The key, where the server was started with one.
+
+    Raises:
+        ConfigurationError: It is not a model of a server of your own.
+        ModelError: The server does not answer.
+    """
+    dialect, model = check_model_name(name)
+    if dialect not in LOCAL_SERVERS:
+        raise ConfigurationError(
+            f"{name!r:.200} is not on a server of your own. Probe a model of {', '.join(f'{one}:' for one in LOCAL_SERVERS)}"
+        )
+    probing = import_module("treadle.resolve.probing")
+    url, key = reach(dialect, VENDORS[dialect], base_url, api_key)
+    asked = resolve_model(name, base_url=url, api_key=key, options={"temperature": 0, "max_tokens": 200})
+    shown = await probing.probe(asked)
+    told = await probing.ask_server(dialect, model, url, api_key=key)
+    found: ProbedModel = probing.merged(told, shown)
+    await probing.keep(name, url, found)
     return found
 
 

@@ -1,4 +1,4 @@
-"""A worker's health and numbers over HTTP, on loopback only. Asks the journal what waits, at most once a second."""
+"""A worker's health and numbers over HTTP, on loopback unless another address is named. Asks the journal what waits, at most once a second."""
 
 import asyncio
 import errno
@@ -14,6 +14,7 @@ import msgspec
 from treadle.errors import ConfigurationError, JournalError
 from treadle.events import (
     AnyEvent,
+    BudgetReached,
     DecisionRejected,
     ModelFailed,
     ModelFinished,
@@ -21,6 +22,8 @@ from treadle.events import (
     RunFinished,
     RunPaused,
     RunResumed,
+    RunStarted,
+    SessionChanged,
     ToolFinished,
 )
 from treadle.fields import checked
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from aiohttp import web  # imported when a worker serves its health: most do not
 
 __all__ = [
+    "LOOPBACK",
+    "METRICS",
     "TRACES",
     "Condition",
     "HealthServer",
@@ -63,6 +68,10 @@ _OTHER = "(other)"
 
 _COUNTERS = {
     "treadle_runs_total": "Runs that ended or paused, by status and stop reason.",
+    "treadle_tasks_started_total": "Submitted tasks that were begun.",
+    "treadle_task_wait_seconds_total": "Seconds that the tasks which were begun had waited since they were submitted, or due.",
+    "treadle_budget_refusals_total": "Limits that were reached, by the name of the budget.",
+    "treadle_lease_conflicts_total": "Sessions that this worker wanted to run and another process had, or took over.",
     "treadle_run_seconds_total": "Seconds that the runs which ended were under way.",
     "treadle_takeovers_total": "Runs that were continued here after another process died or handed them over.",
     "treadle_model_requests_total": "Requests to a model, by outcome: ok, or the class of the error.",
@@ -86,10 +95,14 @@ _GAUGES = {
     "treadle_doubts_open": "Calls of unknown outcome that no person has resolved, over the whole journal.",
     "treadle_doubts_oldest_seconds": "How long ago the oldest of these calls started.",
     "treadle_sessions_suspended": "Sessions that a person has suspended, or that a worker has set aside.",
+    "treadle_sessions_set_aside": "Sessions that a worker has set aside because workers failed on them.",
+    "treadle_journal_answer_seconds": "How long the journal took to say what waits when it was last asked.",
     "treadle_approvals_expiring": "Requests for consent with an expiry time that wait for a person, over the whole journal.",
     "treadle_sessions_stranded": "Sessions that no living worker can continue, as this worker has seen, by reason.",
     "treadle_queue_seen": "1 where the journal could be asked what waits, else 0.",
 }
+METRICS = frozenset({*_COUNTERS, *_GAUGES})
+"""The names of all metrics."""
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -127,9 +140,11 @@ class Metrics:
         """Count a session that could not be run."""
         self.add("treadle_errors_total", tenant=subject.tenant, agent=subject.agent, error=type(error).__name__)
 
-    def watching(self, subject: Subject, session_id: str, *, is_takeover: bool) -> "RunWatcher":
-        """Return a subscriber that counts what a run does, and the runs that carry out its calls."""
-        return RunWatcher(self, subject, session_id, is_takeover=is_takeover)
+    def watching(
+        self, subject: Subject, session_id: str, *, is_takeover: bool, due_at: float | None = None
+    ) -> "RunWatcher":
+        """Return a subscriber that counts what a run does, and the runs that carry out its calls. `due_at`: of a task that begins."""
+        return RunWatcher(self, subject, session_id, is_takeover=is_takeover, due_at=due_at)
 
     def text(self, gauges: Iterable[Sample]) -> str:
         """Return all numbers in the text format of Prometheus."""
@@ -148,7 +163,10 @@ class Metrics:
 class RunWatcher:
     """Counts the events of one run."""
 
-    def __init__(self, metrics: Metrics, subject: Subject, session_id: str, *, is_takeover: bool) -> None:
+    def __init__(
+        self, metrics: Metrics, subject: Subject, session_id: str, *, is_takeover: bool, due_at: float | None
+    ) -> None:
+        self._due_at = due_at
         self._metrics = metrics
         self._whose = {"tenant": subject.tenant, "agent": subject.agent}
         self._session_id = session_id
@@ -157,6 +175,11 @@ class RunWatcher:
 
     def __call__(self, event: AnyEvent) -> None:
         match event:
+            case RunStarted() if event.session_id == self._session_id and self._due_at is not None:
+                self._metrics.add("treadle_tasks_started_total", **self._whose)
+                self._metrics.add("treadle_task_wait_seconds_total", max(0.0, event.at - self._due_at), **self._whose)
+            case BudgetReached():
+                self._metrics.add("treadle_budget_refusals_total", **self._whose, budget=event.budget)
             case RunFinished() | RunPaused() | RunResumed() if event.session_id == self._session_id:
                 self._on_run(event)
             case ModelStarted():
@@ -220,12 +243,13 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
-# --- A worker's health and numbers over HTTP, on loopback only. Asks the journal what waits, at most once a second.
+# --- A worker's health and numbers over HTTP. Asks the journal what waits, at most once a second.
 
 logger = redacted_logger(__name__)
 
-_HOST = "127.0.0.1"
-_OWN_NAMES = frozenset({_HOST, "localhost", "[::1]"})
+LOOPBACK = "127.0.0.1"
+_OWN_HOSTS = frozenset({LOOPBACK, "localhost", "::1"})
+_OWN_NAMES = frozenset({LOOPBACK, "localhost", "[::1]"})
 _OPEN_SECONDS = 5.0
 """How long a connection without a request stays open."""
 _FRESH_SECONDS = 1.0
@@ -277,7 +301,7 @@ class Queue:
             return self._samples
 
     async def _ask(self) -> list[Sample]:
-        now = self._clock.now()
+        now, begun = self._clock.now(), time.monotonic()
         items = await self._journal.due()
         ready = await self._journal.due(before=now)
         due_since: defaultdict[str, list[float]] = defaultdict(list)
@@ -293,7 +317,7 @@ class Queue:
             whose = (("tenant", tenant),)
             samples.append(Sample("treadle_queue_tasks", len(times), whose))
             samples.append(Sample("treadle_queue_oldest_seconds", now - min(times), whose))
-        return samples
+        return [*samples, Sample("treadle_journal_answer_seconds", time.monotonic() - begun)]
 
     async def _for_people(self, now: float) -> list[Sample]:
         """Return how much waits for a person, and for how long."""
@@ -312,15 +336,24 @@ class Queue:
             since = [doubt.since for doubt in await list_doubts(self._journal)]
             self._doubts = [Sample("treadle_doubts_open", len(since))]
             self._doubts += [Sample("treadle_doubts_oldest_seconds", now - min(since))] if since else []
+            set_aside = [info.id for info in suspended if await self._is_set_aside(info.id)]
+            self._doubts.append(Sample("treadle_sessions_set_aside", len(set_aside)))
             self._doubts_at = time_now
         return [*samples, *self._doubts]
 
+    async def _is_set_aside(self, session_id: str) -> bool:
+        changes = [
+            one for one in await self._journal.read(session_id) if isinstance(one, SessionChanged) and one.status
+        ]
+        return bool(changes) and changes[-1].by == "worker"
+
 
 class HealthServer:
-    """Answers `/live`, `/health` and `/metrics` on a port of loopback.
+    """Answers `/live`, `/health` and `/metrics` on a port.
 
     Args:
         port: 0 for any free one.
+        host: The address that it listens on.
         condition: Says how the worker is.
         gauges: Returns the numbers that are looked up when they are asked for.
 
@@ -334,8 +367,11 @@ class HealthServer:
         metrics: Metrics,
         condition: Callable[[], WorkerCondition],
         gauges: Callable[[], Awaitable[Iterable[Sample]]],
+        *,
+        host: str = LOOPBACK,
     ) -> None:
         self._port = port
+        self._host = host
         self._metrics = metrics
         self._condition = condition
         self._gauges = gauges
@@ -346,22 +382,33 @@ class HealthServer:
     async def start(self) -> None:
         from aiohttp import web  # noqa: PLC0415 - heavy, and used by workers that serve their health alone
 
-        app = _application(self._metrics, self._condition, self._gauges)
+        app = _application(self._metrics, self._condition, self._gauges, is_open=self.is_open)
         self._runner = web.AppRunner(
             app, access_log=None, logger=_request_log(), keepalive_timeout=_OPEN_SECONDS, shutdown_timeout=0.5
         )
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, _HOST, self._port).start()
+            await web.TCPSite(self._runner, self._host, self._port).start()
         except OSError as error:
             await self.close()
             why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be listened on: {error.strerror}"
             raise ConfigurationError(
-                f"Port {self._port} of {_HOST} {why}. Name another one for the worker's health: "
+                f"Port {self._port} of {self._host} {why}. Name another one for the worker's health: "
                 "--health PORT, or Worker(health_port=...)."
             ) from error
         host, port = self._runner.addresses[0][:2]
-        self.address = f"http://{host}:{port}"
+        self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        if self.is_open:
+            logger.warning(
+                "Whoever reaches %s reads the names of tenants, agents, models and tools, and what they cost: "
+                "let the network allow only what probes and collects.",
+                self.address,
+            )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether others than this machine may reach it."""
+        return self._host not in _OWN_HOSTS
 
     async def close(self) -> None:
         """Stop serving. May be called twice."""
@@ -371,7 +418,11 @@ class HealthServer:
 
 
 def _application(
-    metrics: Metrics, condition: Callable[[], WorkerCondition], gauges: Callable[[], Awaitable[Iterable[Sample]]]
+    metrics: Metrics,
+    condition: Callable[[], WorkerCondition],
+    gauges: Callable[[], Awaitable[Iterable[Sample]]],
+    *,
+    is_open: bool,
 ) -> "web.Application":
     from aiohttp import web  # noqa: PLC0415 - as above
 
@@ -403,7 +454,7 @@ def _application(
     async def index(_: web.Request) -> web.Response:
         return web.Response(text="A Treadle worker. Ask for /live, /health or /metrics.\n")
 
-    app = web.Application(middlewares=[own_names_only])
+    app = web.Application(middlewares=() if is_open else [own_names_only])
     for path, handler in (("/live", live), ("/health", health), ("/metrics", numbers), ("/", index)):
         app.router.add_get(path, handler)
     return app

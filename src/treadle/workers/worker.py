@@ -52,6 +52,7 @@ from treadle.sessions.maintenance import take_in
 from treadle.sessions.session import Session
 from treadle.state import RunState, SessionState
 from treadle.workers.health import (
+    LOOPBACK,
     TRACES,
     Condition,
     HealthServer,
@@ -177,6 +178,8 @@ class SessionRunner:
         except RunHandedOver:
             logger.info("Session %s is handed over: another worker resumes it.", session_id)
         except _NOT_OURS as error:
+            if isinstance(error, SessionHeld | SessionConflict):
+                self._metrics.add("treadle_lease_conflicts_total", tenant=whose.tenant, agent=whose.agent)
             logger.debug("Session %s is left to others: %s", session_id, error)
             await self._tell_refused(session_id, error)
         except JournalError as error:
@@ -199,7 +202,9 @@ class SessionRunner:
         """Run it within the limits. Return its end; None where it paused, and something has arrived that continues it."""
         run = session.state.run
         is_takeover = not life.takes_submitted and run is not None and run.phase == "running"
-        life.watchers.append(self._metrics.watching(whose, session.id, is_takeover=is_takeover))
+        task = session.state.submitted if life.takes_submitted else None
+        due_at = None if task is None else max(task.at, task.due_at or 0.0)
+        life.watchers.append(self._metrics.watching(whose, session.id, is_takeover=is_takeover, due_at=due_at))
         async with self._limits.place(whose):
             self._count_in(life, session.id)
             try:
@@ -207,6 +212,7 @@ class SessionRunner:
             finally:
                 self._suspect = ("", 0.0) if life.is_alone else self._suspect
         self._failures.pop(session.id, None)
+        _log_end(result)
         return None if result.status == "paused" and await self._can_continue(session) else result
 
     async def _can_continue(self, session: Session) -> bool:
@@ -451,6 +457,22 @@ def _opening(session: Session) -> Callable[[], Awaitable[Session]]:
 def _check_waits(session: Session) -> None:
     if session.state.submitted is None:
         raise SessionConflict(f"The task of session {session.id!r} was taken by another worker, or was cancelled.")
+
+
+def _log_end(result: RunResult) -> None:
+    """Log one line for a run that has ended or paused, with its figures."""
+    spent = result.spent
+    run = {
+        "status": result.status,
+        "reason": str(result.reason),
+        "steps": result.steps,
+        "calls": spent.tool_calls,
+        "tokens": spent.usage.input_tokens + spent.usage.output_tokens,
+        "cost": None if spent.cost is None else f"{spent.cost:f}",
+        "seconds": round(spent.wall_seconds, 3),
+    }
+    said = ", ".join(f"{name} {value}" for name, value in run.items() if name != "status")
+    logger.info("Run %s %s: %s", result.run_id, result.status, said, extra={"run": run})
 
 
 # --- Finding what is to be done in a journal, without a queue beside it: submitted tasks, answers, due times, and runs
@@ -904,7 +926,9 @@ class Worker:
         tries: How often a session's worker may die at one point before the session is tried alone, and set aside if it dies again.
         drain_seconds: How long runs may continue after `stop`, before they are handed over to other workers.
         limits: How much may run at once, and in a minute, over all workers that share the journal.
-        health_port: The port of 127.0.0.1 on which it answers `/live`, `/health` and `/metrics`; 0 for any free port, None for none.
+        health_port: The port on which it answers `/live`, `/health` and `/metrics`; 0 for any free port, None for none.
+        health_host: Another address for that port, for probes and collectors that are not on this machine. Whoever reaches it reads
+            the names of tenants, agents, models and tools, and what they cost.
         accepts_change: Whether it continues runs with its agents as they are now, if they have changed since: other tools,
             model or output. By default such a run waits for a worker that has the agent as it was.
         clock: Replaces the machine's clock, for tests.
@@ -928,6 +952,7 @@ class Worker:
         drain_seconds: float = 30.0,
         limits: Collection[Limit] = (),
         health_port: int | None = None,
+        health_host: str = LOOPBACK,
         accepts_change: bool = False,
         clock: Clock | None = None,
     ) -> None:
@@ -956,7 +981,7 @@ class Worker:
         self._queue: Queue | None = None
         self._watch: StrandedWatch | None = None
         self._metrics = Metrics()
-        self._health = None if health_port is None else self._health_on(health_port)
+        self._health = None if health_port is None else self._health_on(health_port, health_host)
 
     @property
     def name(self) -> str:
@@ -1026,10 +1051,10 @@ class Worker:
 
     # --- its health
 
-    def _health_on(self, port: int) -> HealthServer:
+    def _health_on(self, port: int, host: str) -> HealthServer:
         if type(port) is not int or not 0 <= port < 1 << 16:
             raise ConfigurationError(f"Worker(health_port=...) is a port from 0 to 65535, or None; got {shown(port)}.")
-        return HealthServer(port, self._metrics, self._condition, self._gauges)
+        return HealthServer(port, self._metrics, self._condition, self._gauges, host=host)
 
     def _condition(self) -> WorkerCondition:
         status: Condition = "ready"

@@ -11,13 +11,17 @@ from treadle.cli.input.near import hint_for
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import shown_name
 from treadle.ports import ModelFacts
-from treadle.resolve import known_facts, known_models, offered_models
+from treadle.resolve import known_facts, known_models, offered_models, probe_model
 
 __all__ = ["models"]
 
 
 def models(options: ModelsOptions, terminal: Terminal) -> int:
-    """List what is known: of one model, of a vendor's, or of all; or the models that a vendor's server offers."""
+    """List what is known: of one model, of a vendor's, or of all; or the models that a vendor's server offers; or probe a model."""
+    if options.name == "probe":
+        return _probe(options, terminal)
+    if options.model is not None:
+        raise UsageError(f"Name one model. To probe one: treadle models probe {shown_name(options.model)}")
     rows = _offered(options) if options.is_offered else _rows(options.name, terminal)
     if options.as_json:
         terminal.data([_described(name, facts) for name, facts in rows.items()])
@@ -25,6 +29,32 @@ def models(options: ModelsOptions, terminal: Terminal) -> int:
     if rows:
         _show(rows, terminal)
     return 0
+
+
+def _probe(options: ModelsOptions, terminal: Terminal) -> int:
+    if options.model is None:
+        raise UsageError("Name the model to probe: treadle models probe llamacpp:NAME")
+    found = asyncio.run(probe_model(options.model, base_url=options.base_url))
+    values = {name: getattr(found, name) for name in found.__struct_fields__}
+    if options.as_json:
+        terminal.data({"model": options.model, **values})
+        return 0
+    for name, value in values.items():
+        terminal.line(f"{name.replace('_', ' '):<25} {_answer(value)}")
+    terminal.say(f"Kept for -m {shown_name(options.model)} at this address.")
+    return 0
+
+
+def _answer(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case _:
+            return str(value)
 
 
 _COLUMNS = ("model", "window", "output", "$ in", "$ out", "inputs")

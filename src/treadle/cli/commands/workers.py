@@ -59,6 +59,8 @@ def worker(options: WorkerOptions, terminal: Terminal) -> int:
     _check_shared(settings)
     tenants = options.tenants or None
     open_servers = AsyncExitStack()
+    if options.health_host is not None and options.health_port is None:
+        raise UsageError("--health-host is the address of --health PORT: give that too.")
     made = Worker(
         settings.journal,
         _agents(options, settings, open_servers),
@@ -68,6 +70,7 @@ def worker(options: WorkerOptions, terminal: Terminal) -> int:
         limits=_limits(options, settings),
         drain_seconds=options.drain_seconds,
         health_port=options.health_port,
+        health_host=options.health_host or "127.0.0.1",
         accepts_change=options.accepts_change,
         dispatcher=PgQueuerDispatcher(settings.journal, tenants=tenants) if options.queue == "pgqueuer" else None,
     )
@@ -203,7 +206,7 @@ class _JsonLines(logging.Formatter):
             "message": record.getMessage(),
             "worker": self._worker,
         }
-        row |= {name: value for name in _PLACES if (value := getattr(record, name, ""))}
+        row |= {name: value for name in (*_PLACES, "run") if (value := getattr(record, name, ""))}
         trace = record.exc_text or (self.formatException(record.exc_info) if record.exc_info else "")
         if trace:
             row["error"] = trace

@@ -458,6 +458,14 @@ class WorkerOptions(RunningOptions, frozen=True, kw_only=True):
             "--health PORT", "serve /live, /health and /metrics on this port of 127.0.0.1 (0: any free port)", read_port
         ),
     ] = None
+    health_host: Annotated[
+        str | None,
+        Flag(
+            "--health-host HOST",
+            "another address for --health, such as 0.0.0.0 in a pod: whoever reaches it reads the names of tenants, agents and tools, "
+            "and what they cost",
+        ),
+    ] = None
     log_format: Annotated[
         Literal["text", "json"],
         Flag(
@@ -718,14 +726,17 @@ class ConfigOptions(RunningOptions, frozen=True, kw_only=True):
 
 
 class ModelsOptions(Options, frozen=True, kw_only=True):
-    """List known models, or the models a server offers: context windows, limits, prices."""
+    """List known models, or the models a server offers: context windows, limits, prices. `probe` asks a server of your own."""
 
     command = "models"
     code = "models.models"
     shared = ungrouped("as_json")
-    name: Annotated[str | None, Argument("NAME", "a model or a vendor (default: all)")] = None
+    name: Annotated[str | None, Argument("NAME", "a model or a vendor (default: all); or `probe`")] = None
+    model: Annotated[
+        str | None, Argument("MODEL", "with probe: find out what this model can do, such as llamacpp:NAME, and keep it")
+    ] = None
     is_offered: Annotated[bool, Flag("--offered", "ask the vendor's server for its models")] = False
-    base_url: Annotated[str | None, Flag("--base-url URL", "with --offered: the server's address")] = None
+    base_url: Annotated[str | None, Flag("--base-url URL", "with --offered or probe: the server's address")] = None
 
 
 class TrustOptions(Options, frozen=True, kw_only=True):

@@ -179,8 +179,10 @@ class Exchange(NamedTuple):
 class Answer:
     """The answer to one request: its head, and its body as it comes. Close it when done."""
 
-    def __init__(self, exchange: "Exchange", endpoint: Endpoint, *, sent_at: float, max_bytes: int) -> None:
-        timeouts = endpoint.timeouts
+    def __init__(
+        self, exchange: "Exchange", endpoint: Endpoint, *, timeouts: Timeouts, sent_at: float, max_bytes: int
+    ) -> None:
+        self._timeouts = timeouts
         self.status = exchange.status
         self.headers = exchange.headers
         self.endpoint = endpoint
@@ -327,7 +329,7 @@ class Answer:
         return piece
 
     def _complaint(self, *, is_total: bool) -> str:
-        timeouts, shown = self.endpoint.timeouts, self.endpoint.shown
+        timeouts, shown = self._timeouts, self.endpoint.shown
         if is_total:
             return f"The answer of {shown} took longer than {timeouts.total_seconds:g} s (Timeouts.total_seconds)."
         if self._first_byte_at is not None:

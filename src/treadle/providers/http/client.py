@@ -89,7 +89,7 @@ class HttpClient:
         """
         loop = asyncio.get_running_loop()
         connections = (self._held.get(loop) or await self._open()).connections
-        timeouts = endpoint.timeouts
+        timeouts = endpoint.timeouts.of(body)
         sent_at = loop.time()
         timer = asyncio.timeout(min(timeouts.first_byte_seconds, timeouts.total_seconds))
         try:
@@ -99,7 +99,7 @@ class HttpClient:
             if timer.expired():
                 raise ModelUnavailable(no_first_byte(endpoint.shown, timeouts)) from exc
             connections.raise_unreachable(endpoint, exc)
-        return Answer(exchange, endpoint, sent_at=sent_at, max_bytes=max_bytes)
+        return Answer(exchange, endpoint, timeouts=timeouts, sent_at=sent_at, max_bytes=max_bytes)
 
     async def close(self) -> None:
         """Close the connections of the running event loop. The next request opens new ones."""

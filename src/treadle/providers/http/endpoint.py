@@ -39,13 +39,32 @@ class Timeouts(
     The response is then complete. Chat Completions and Gemini; a server that continues after a finish gets `idle_seconds` from then on."""
     total_seconds: float = 600
     """For the whole answer, however steadily it drips."""
+    prompt_tokens_per_second: float | None = None
+    """How fast the server reads a prompt, where that is known: a request then has at least twice the time that its size needs, to the first
+    byte."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
+            if value is None and name == "prompt_tokens_per_second":
+                continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-                raise ConfigurationError(f"Timeouts.{name} must be a number of seconds above 0; got {shown(value)}.")
+                unit = "tokens" if name == "prompt_tokens_per_second" else "seconds"
+                raise ConfigurationError(f"Timeouts.{name} must be a number of {unit} above 0; got {shown(value)}.")
 
+    def of(self, body: bytes | None) -> "Timeouts":
+        """Return the limits of one request: with time for the server to read it."""
+        if self.prompt_tokens_per_second is None or not body:
+            return self
+        seconds = 2 * len(body) / _BYTES_A_TOKEN / self.prompt_tokens_per_second
+        if seconds <= self.first_byte_seconds:
+            return self
+        return msgspec.structs.replace(
+            self, first_byte_seconds=seconds, total_seconds=max(self.total_seconds, 2 * seconds)
+        )
+
+
+_BYTES_A_TOKEN = 4
 
 LOCAL_TIMEOUTS = Timeouts(first_byte_seconds=900, idle_seconds=300, total_seconds=3600)
 """For servers on the person's own machine, whose processor may read a long prompt for minutes."""
