@@ -43,7 +43,7 @@ class DictBackend(Backend):
     async def create(self, session_id: str) -> bool:
         if session_id in self._infos:
             return False
-        self._infos[session_id] = SessionInfo(id=session_id, phase="active", head=0, updated_at=time.time())
+        self._infos[session_id] = SessionInfo(id=session_id, run_status="active", head=0, updated_at=time.time())
         self._events[session_id] = []
         self._inboxes[session_id] = {}
         return True
@@ -67,7 +67,7 @@ class DictBackend(Backend):
         await self.create(append.session_id)
         self._infos[append.session_id] = SessionInfo(
             id=append.session_id,
-            phase="active",
+            run_status="active",
             head=0,
             updated_at=time.time(),
             parent_id=parent_id,
@@ -80,7 +80,12 @@ class DictBackend(Backend):
     async def purge(self, append: Append, blobs: Sequence[str]) -> None:
         info = self._info(append.session_id)
         self._infos[info.id] = SessionInfo(
-            id=info.id, phase="deleted", head=0, updated_at=0.0, parent_id=info.parent_id, parent_seq=info.parent_seq
+            id=info.id,
+            run_status="deleted",
+            head=0,
+            updated_at=0.0,
+            parent_id=info.parent_id,
+            parent_seq=info.parent_seq,
         )
         self._events[info.id].clear()
         self._inboxes[info.id].clear()

@@ -20,7 +20,7 @@ const responses = {
 await agent.runAgent({ resume: buildResumeArray(agent.pendingInterrupts, responses) }, see);
 expect("no question is left", agent.pendingInterrupts.length === 0);
 expect("the answer", agent.messages.at(-1).content === "Two cups are on their way.");
-expect("the state", agent.state.phase === "completed");
+expect("the state", agent.state.status === "completed");
 
 const calls = agent.messages.flatMap((message) => message.toolCalls ?? []);
 const results = agent.messages.filter((message) => message.role === "tool").map((message) => message.content);

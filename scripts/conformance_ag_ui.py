@@ -57,7 +57,7 @@ async def main() -> None:
                 session,
                 await request.read(),
                 show=["reasoning"],
-                state=lambda session: {"phase": session.state.phase},
+                state=lambda session: {"status": session.state.status},
             )
             async for piece in pieces:
                 await response.write(piece)

@@ -5,7 +5,8 @@ import importlib
 import pytest
 
 import treadle
-from treadle import Agent
+from treadle import Agent, open_journal, open_session
+from treadle.ports import SessionFilter
 from treadle.testing import ScriptedModel, text
 
 
@@ -34,3 +35,14 @@ async def test_a_method_that_became_an_option_says_so() -> None:
         result = await agent.single_turn("Hi")
 
     assert result.text == "Hello."
+
+
+async def test_the_words_for_the_status_of_a_session_and_of_a_run_that_were_phase_before_still_work() -> None:
+    async with open_journal("memory:") as journal, open_session(journal) as session:
+        await Agent(ScriptedModel([text("Hello.")])).run("Hi", session=session)
+        with pytest.warns(DeprecationWarning, match=r"^Write SessionFilter\(run_statuses=...\)"):
+            (info,) = await journal.sessions(SessionFilter(phases=("completed",)))  # type: ignore[call-arg]  # the old name
+
+    for one in (info, session.state, session.state.run):
+        with pytest.warns(DeprecationWarning, match="`phase` goes"):
+            assert one.phase == "completed"

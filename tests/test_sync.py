@@ -96,7 +96,7 @@ def test_a_task_is_submitted_without_a_loop(tmp_path: Path) -> None:
     session_id = sync.wait(submit(tmp_path / "a.db", "desk", "Pay 7"))
 
     with sync.opened(open_session(tmp_path / "a.db", id=session_id, must_exist=True)) as session:
-        assert session.state.phase == "queued"
+        assert session.state.run_status == "queued"
 
 
 class Lost(Exception):

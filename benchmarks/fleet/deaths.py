@@ -93,7 +93,7 @@ async def settled(fleet: Fleet) -> None:
     async with asyncio.timeout(60):
         while True:
             try:
-                if not await fleet.journal.sessions(SessionFilter(phases=("queued", "running", "paused"))):
+                if not await fleet.journal.sessions(SessionFilter(run_statuses=("queued", "running", "paused"))):
                     return
             except JournalError:
                 pass

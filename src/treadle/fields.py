@@ -10,6 +10,7 @@ import math
 import sys
 import types
 import typing
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
@@ -298,10 +299,22 @@ class NamedOptions(msgspec.StructMeta):
 
         def __call__(self, *values: Any, **options: Any) -> Any:
             if options.keys() - set(self.__struct_fields__):
+                options = _under_new_names(self, options)
                 check_options(self.__name__, options, self.__struct_fields__)
             made = super().__call__(*values, **options)
             check_fields(self.__name__, made)
             return made
+
+
+def _under_new_names(
+    kind: Any, options: dict[str, Any]
+) -> dict[str, Any]:  # Any: a struct's class, and values of strangers
+    """Return the options with those renamed that had another name in the version before."""
+    renamed: Mapping[str, str] = getattr(kind, "renamed", {})
+    for name in renamed.keys() & options.keys():
+        message = f"Write {kind.__name__}({renamed[name]}=...): `{name}` goes."
+        warnings.warn(message, DeprecationWarning, stacklevel=3)
+    return {renamed.get(name, name): value for name, value in options.items()}
 
 
 def check_fields(owner: str, struct: Any) -> None:  # Any: a struct of any class

@@ -424,7 +424,7 @@ async def test_a_cancelled_caller_cancels_the_child_whose_run_is_finished_before
         run.cancel()
     session = run.result.session
     (state,) = await children_of(session)
-    assert (run.result.reason, slow.ended, state.run.phase, state.run.reason) == (
+    assert (run.result.reason, slow.ended, state.run.status, state.run.reason) == (
         "cancelled",
         True,
         "stopped",
@@ -441,7 +441,7 @@ async def test_the_callers_time_bounds_the_child():
     async with on_fake_clock() as session:
         result = await top.run("Wait", session=session)
         (state,) = await children_of(result.session)
-        assert (result.reason, state.run.phase) == ("budget_exceeded", "stopped")
+        assert (result.reason, state.run.status) == ("budget_exceeded", "stopped")
         await check_family(result.session)
 
 
@@ -472,7 +472,7 @@ async def test_a_child_that_waits_ends_with_its_call_however_that_ends(tmp_path,
                 await session.delete()
         (state,) = await children_of(session)
         assert state.run is not None
-        assert (state.run.phase, state.open) == ("stopped", {})
+        assert (state.run.status, state.open) == ("stopped", {})
         assert await session.journal.approvals() == ()
         if how != "deleted":
             assert session.approvals() == ()

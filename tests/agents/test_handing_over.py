@@ -167,7 +167,7 @@ async def test_a_run_that_was_handed_over_stands_as_a_kill_leaves_it_and_its_cal
             await handed_over(act.agent(), session, act.began)
         events = await recorded(journal)
         assert {types[-1] for types in events.values()} <= {"tool.started", "child.started"}
-        assert {one.phase for one in await journal.sessions()} == {"running"}
+        assert {one.run_status for one in await journal.sessions()} == {"running"}
         assert await journal.resumable() == ("s",)
     async with open_journal(durable_address) as journal:
         found = await Agents([act.agent()]).resume_all(journal)

@@ -167,7 +167,7 @@ async def test_an_ag_ui_client_gets_a_paused_run_as_interrupts_and_resumes_it_wi
     model = ScriptedModel([[call("refund", email="a"), call("refund", email="b")], text("Done.")])
     agent = Agent(model, tools=[refund])
     async with open_session("memory:") as session:
-        paused = parsed(await replied(agent, session, "Refund both", state=lambda one: one.state.phase))
+        paused = parsed(await replied(agent, session, "Refund both", state=lambda one: one.state.run_status))
         first, second = paused[-1].outcome.interrupts
         answers = [
             {"interruptId": first.id, "status": "resolved", "payload": {"approved": True}},

@@ -89,7 +89,7 @@ async def test_leaving_the_stream_early_by_an_exception_ends_the_run():
             async with agent.stream("go", session=session) as run:
                 await entered.wait()
                 raise ValueError("mine")
-        assert session.state.phase == "stopped"
+        assert session.state.run_status == "stopped"
         assert not session.is_running
     assert run.result.reason == "cancelled"  # it has ended, and says how
 

@@ -108,7 +108,7 @@ async def test_a_child_is_free_again_once_its_caller_has_ended_it(tmp_path):
         journal: Journal = session.journal
         lease = await journal.acquire(child.id, on_lost=lambda: None, on_message=lambda: None)
         await lease.release()
-        listed = {found.id: found.phase for found in await journal.sessions()}
+        listed = {found.id: found.run_status for found in await journal.sessions()}
 
     assert listed[child.id] == "stopped"
 
@@ -125,7 +125,7 @@ async def test_a_child_that_has_ended_already_is_not_ended_again(tmp_path, *, is
 
     assert after.head == before.head
     assert after.run is not None
-    assert after.run.phase == "completed"
+    assert after.run.status == "completed"
 
 
 async def test_a_child_that_ran_when_the_process_died_is_ended_when_its_caller_goes_on_without_it():
@@ -142,7 +142,7 @@ async def test_a_child_that_ran_when_the_process_died_is_ended_when_its_caller_g
 
     assert before.run is not None
     assert after.run is not None
-    assert (before.run.phase, after.run.phase) == ("running", "stopped")
+    assert (before.run.status, after.run.status) == ("running", "stopped")
 
 
 class Childless(MemoryJournal):

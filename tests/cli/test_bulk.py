@@ -91,7 +91,7 @@ async def _take_in(file, session_id: str) -> None:
 
 
 def test_failed_tasks_are_submitted_again_and_one_of_them_from_nothing(fleet):
-    queued = next(one["id"] for one in data(fleet, "sessions", "list", "--state", "queued"))
+    queued = next(one["id"] for one in data(fleet, "sessions", "list", "--status", "queued"))
     assert "has not ended" in run(fleet, "retry", queued, code=2).stderr
     run(fleet, "cancel", queued)
 
@@ -134,16 +134,16 @@ def test_stopped_runs_of_a_tenant_are_resumed_one_after_the_other(treadle):
         treadle("run", "-m", script, "--max-model-turns", "1", "--on-limit", "report", "Look", code=None)
 
     words = ("resume", "-m", treadle.script("end.json", [{"text": "Done."}]), "--max-model-turns", "5")
-    shown = treadle(*words, "--state", "stopped", "--dry-run")
+    shown = treadle(*words, "--status", "stopped", "--dry-run")
     assert "2 sessions would be resumed." in shown.stderr
-    done = treadle(*words, "--state", "stopped", "--yes", "-q")
-    assert [one["phase"] for one in treadle.json("sessions", "list", "--json")] == ["completed"] * 2, done.stderr
+    done = treadle(*words, "--status", "stopped", "--yes", "-q")
+    assert [one["run_status"] for one in treadle.json("sessions", "list", "--json")] == ["completed"] * 2, done.stderr
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ("cancel", "--state", "completed"),
+        ("cancel", "--status", "completed"),
         ("resume", "s_1", "--tenant", "acme"),
         ("cancel", "s_1", "--tenant", "acme"),
         ("approve", "--tool", "pay", "--scope", "session"),

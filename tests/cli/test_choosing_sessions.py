@@ -141,10 +141,10 @@ def test_a_list_that_says_something_else_than_the_events_is_found(treadle: Any) 
         connection.execute("UPDATE session SET status = 'suspended' WHERE id = 'three'")
     found = treadle.json("sessions", "check", "--json", "--journal", "j.db", code=1)
     assert {(one["session_id"], one["what"]) for one in found} == {
-        ("one", "phase"), ("one", "due"), ("copy", "parent"), ("two", "tenant"), ("three", "events")
+        ("one", "run_status"), ("one", "due"), ("copy", "parent"), ("two", "tenant"), ("three", "events")
     }  # fmt: skip
     said = treadle("sessions", "check", "--journal", "j.db", code=1)
-    assert "Session 'one' is listed with the phase 'paused', and its events say 'completed'." in said.stdout
+    assert "Session 'one' is listed with the run status 'paused', and its events say 'completed'." in said.stdout
     assert json.dumps(found)
 
 

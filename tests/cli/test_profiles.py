@@ -109,7 +109,7 @@ def test_a_run_uses_the_model_the_tools_the_instructions_the_rules_and_the_mode_
     started = next(json.loads(line) for line in lines if '"run.started"' in line)
     assert started["origin"]["system"] == "Answer in one word."
     assert started["origin"]["profile"] == "review"
-    assert session["phase"] == "completed"
+    assert session["run_status"] == "completed"
 
 
 @pytest.mark.row("E-PROFILES")

@@ -57,7 +57,7 @@ def test_sessions_are_listed_and_shown_with_everything_that_was_received_and_exe
 
     assert [(one["id"], one["state"], one["task"]) for one in listed] == [("s1", "completed", "Read it")]
     assert (shown["id"], shown["state"]) == ("s1", "completed")
-    assert [shown["phase"], *(one["phase"] for one in listed)] == ["completed", "completed"]
+    assert [shown["run_status"], *(one["run_status"] for one in listed)] == ["completed", "completed"]
     assert [message["role"] for message in shown["messages"]] == ["user", "assistant", "tool", "assistant"]
     (made,) = shown["calls"]
     assert (made["name"], json.loads(made["arguments"])) == ("read", {"path": "long.txt"})
@@ -198,7 +198,7 @@ def test_the_sums_count_once_what_a_fork_has_copied_and_what_an_agent_has_used_f
     treadle("sessions", "fork", "s", "--id", "f", code=0)
 
     assert treadle("sessions", code=0).stderr == "3 sessions, 1 call, 30 + 15 tokens, cost 0.\n"
-    assert treadle("sessions", "--parent", "s", "--state", "completed", code=0).stderr.startswith("2 sessions")
+    assert treadle("sessions", "--parent", "s", "--status", "completed", code=0).stderr.startswith("2 sessions")
 
 
 @pytest.mark.row("H18")
@@ -207,7 +207,7 @@ def test_the_sums_are_plain_english(treadle):
     treadle("run", "-m", "script:one.json", "Greet", code=0)
 
     assert re.fullmatch(r"1 session, 0 calls, \d+ \+ \d+ tokens, cost 0\.\n", treadle("sessions", code=0).stderr)
-    for flags in (["--state", "failed"], ["--match", "nothing"]):
+    for flags in (["--status", "failed"], ["--match", "nothing"]):
         assert treadle("sessions", *flags, code=0).stderr == "No sessions match.\n"
     assert treadle("sessions", "--limit", "0", code=0).stderr == (
         "No sessions match.\n1 more is not shown: --limit N shows more.\n"

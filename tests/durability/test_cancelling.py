@@ -209,7 +209,7 @@ async def test_a_cancellation_holds_over_a_crash_of_the_run_that_took_it_in(tmp_
             await session.refresh()
             assert session.state.run is not None
             assert (acting.runs, model.requests) == (0, [])
-            if session.state.run.phase == "stopped":
+            if session.state.run.status == "stopped":
                 break
         assert (session.state.run.reason, fail_at > 5) == ("cancelled", True)
 
@@ -325,7 +325,7 @@ async def test_cancelling_a_task_twice_loses_no_result(session: Session) -> None
 
     await check_session(session)
     assert session.state.run is not None
-    assert session.state.run.phase == "stopped"
+    assert session.state.run.status == "stopped"
     assert [(one.id, one.status) for one in session.state.run.calls] == [("a", "outcome_unknown"), ("b", "cancelled")]
 
 

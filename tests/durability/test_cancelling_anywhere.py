@@ -169,12 +169,12 @@ async def test_a_run_that_is_cancelled_at_any_event_has_an_end_and_leaves_nothin
             await check_session(session)
             where = f"cancelled at event {at}: {life.events[at : at + 1]}"
             assert session.state.run is not None
-            assert session.state.run.phase != "running", where
+            assert session.state.run.status != "running", where
             assert asyncio.all_tasks() == {asyncio.current_task()}, where
             if not life.is_cancelled:
-                assert session.state.run.phase in ("completed", "stopped"), "the scenario is carried to its end"
+                assert session.state.run.status in ("completed", "stopped"), "the scenario is carried to its end"
                 break
-            if session.state.run.phase == "paused":  # it was paused as it was cancelled: its calls still wait
+            if session.state.run.status == "paused":  # it was paused as it was cancelled: its calls still wait
                 assert life.events[at] == "run.paused", where
             else:
                 assert session.approvals() == (), where

@@ -263,7 +263,7 @@ async def test_a_caller_that_is_cancelled_after_the_crash_ends_its_child_without
     assert not [event for event in below[len(before) :] if isinstance(event, ToolStarted)]
     assert set(outside.requests().values()) <= {1}
     assert state.run is not None
-    assert (state.run.phase, state.run.reason, state.open) == ("stopped", "cancelled", {})
+    assert (state.run.status, state.run.reason, state.open) == ("stopped", "cancelled", {})
     assert below[-1].at <= events[-1].at
 
 

@@ -165,14 +165,14 @@ async def test_a_session_is_listed_as_running_while_its_tool_runs():
     journal, states = MemoryJournal(), []
 
     async def look(arguments: Any, ctx: Any) -> str:
-        states.extend([one.phase for one in await journal.sessions()])
+        states.extend([one.run_status for one in await journal.sessions()])
         return "seen"
 
     async with open_session(journal, id="s") as session:
         await Agent(ScriptedModel([call("look"), text("x")]), tools=[read(look)]).run("go", session=session)
 
     assert states == ["running"]
-    assert [one.phase for one in await journal.sessions()] == ["completed"]
+    assert [one.run_status for one in await journal.sessions()] == ["completed"]
 
 
 @pytest.mark.row("ST04", "HF2")

@@ -122,7 +122,7 @@ async def test_appends_of_one_group_that_follow_are_stored_and_those_that_do_not
         expected = [NOTHING, NOTHING, SessionConflict, NOTHING, NOTHING, SessionConflict, NOTHING]
         assert [type(outcome) for outcome in outcomes[1::2]] == expected
         assert [type(outcome) for outcome in outcomes[2::2]] == expected
-        infos = {info.id: (info.head, info.phase) for info in await journal.sessions()}
+        infos = {info.id: (info.head, info.run_status) for info in await journal.sessions()}
         assert (infos["s"], infos["t"], infos["other"]) == ((5, "after 5"), (5, "after 5"), (2, "running"))
         assert await journal.read("s") == await journal.read("t") == notes(1, 5)
 

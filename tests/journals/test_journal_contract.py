@@ -75,7 +75,7 @@ async def test_all_messages_of_a_run_are_read_back_in_order(journal: Journal):
     assert state.messages[0] == user_message(TASK)
     result = Result(call_id="call_1", name="weather", content='{"sky": "sunny"}')
     assert state.messages[2] == Message(role="tool", parts=(result,))
-    assert state.phase == "completed"
+    assert state.run_status == "completed"
 
 
 @pytest.mark.row("Q02")
@@ -115,7 +115,7 @@ async def test_an_append_that_does_not_follow_the_head_writes_nothing(journal: J
         await journal.append("s", notes(first, first + 1), state="failed", durable=True)
 
     assert await journal.read("s") == notes(1, 2)
-    assert (await journal.sessions())[0].phase == "running"
+    assert (await journal.sessions())[0].run_status == "running"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ async def test_an_append_without_events_changes_the_state_alone(journal: Journal
     await journal.append("s", notes(1, 1), state="running", durable=True)
     await journal.append("s", (), state="paused", durable=True)
 
-    assert await journal.sessions() == (SessionInfo(id="s", phase="paused", head=1, updated_at=1.0),)
+    assert await journal.sessions() == (SessionInfo(id="s", run_status="paused", head=1, updated_at=1.0),)
 
 
 async def test_of_many_appends_with_one_number_exactly_one_is_stored(journal: Journal):
@@ -179,7 +179,7 @@ async def test_sessions_are_listed_the_last_changed_first(journal: Journal):
         await journal.append(name, [note(1, at=at)], state="completed", durable=False)
     await journal.append("old", [note(2, at=40.0)], state="paused", durable=False)
 
-    assert [(info.id, info.phase, info.head, info.updated_at) for info in await journal.sessions()] == [
+    assert [(info.id, info.run_status, info.head, info.updated_at) for info in await journal.sessions()] == [
         ("old", "paused", 2, 40.0),
         ("new", "completed", 1, 30.0),
         ("middle", "completed", 1, 20.0),
@@ -189,7 +189,7 @@ async def test_sessions_are_listed_the_last_changed_first(journal: Journal):
 async def test_a_session_without_events_is_active(journal: Journal):
     await journal.create("s")
     (info,) = await journal.sessions()
-    assert (info.phase, info.head, info.task) == ("active", 0, "")
+    assert (info.run_status, info.head, info.task) == ("active", 0, "")
     assert info.updated_at > 0
 
 
@@ -319,7 +319,7 @@ async def test_a_session_is_adopted_whole(journal: Journal):
     assert await journal.read("child") == FORK
     assert await journal.inbox("child") == (message("a"), message("b"))
     assert await journal.sessions() == (
-        SessionInfo(id="child", phase="stopped", head=3, updated_at=3.0, parent_id="mother", parent_seq=2),
+        SessionInfo(id="child", run_status="stopped", head=3, updated_at=3.0, parent_id="mother", parent_seq=2),
     )
     await journal.append("child", notes(4, 4), state="running", durable=True)
 
@@ -361,7 +361,7 @@ async def test_of_a_purged_session_only_the_fact_remains(journal: Journal):
     assert await journal.inbox("s") == ()
     assert [await journal.blob(one) for one in (own, shared, alone)] == [None, b"shared", b"alone"]
     gone, third, other = await journal.sessions()
-    assert (gone.id, gone.phase, gone.status, gone.head) == ("s", "deleted", "deleted", 1)
+    assert (gone.id, gone.run_status, gone.status, gone.head) == ("s", "deleted", "deleted", 1)
     assert [(one.id, one.head) for one in (third, other)] == [("third", 2), ("other", 2)]
     assert await journal.create("s") is False
     with pytest.raises(UnknownSession):

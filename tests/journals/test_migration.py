@@ -79,7 +79,7 @@ async def test_a_file_of_each_version_opens_folds_and_goes_on(tmp_path: Path, ve
     shutil.copyfile(CORPUS / f"v{version}.sqlite", path)
     journal = await open_sqlite(path)
 
-    assert fold("weather", await journal.read("weather")).phase == "completed"
+    assert fold("weather", await journal.read("weather")).run_status == "completed"
     assert await journal.read("weather") == whole_session("weather")
     infos = {info.id: info for info in await journal.sessions()}
     assert (infos["kinds"].status, infos["weather"].status) == ("active", "active")

@@ -44,7 +44,7 @@ async def test_a_fork_after_a_message_goes_on_by_itself_and_so_does_its_parent(j
         assert said(theirs) == ["Pay the invoice", "Paid 40.", "Child continues"]
         assert "Child continues" not in said(ours)
         assert (child.state.parent_id, child.state.parent_seq) == ("s", next_fork(await child.events()) - 1)
-        assert child.state.phase == "completed"
+        assert child.state.run_status == "completed"
     infos = {info.id: info for info in await journal.sessions()}
     assert (infos["s2"].parent_id, infos["s"].parent_id) == ("s", None)
 
@@ -221,7 +221,7 @@ async def test_a_rewind_behind_a_call_that_waits_answers_it_first(journal: Journ
     assert session.approvals() == ()
     assert rewound.effects == ()
     assert [message.text for message in session.messages] == ["Pay 7"]
-    assert [info.phase for info in await journal.sessions()] == [session.state.phase] == ["stopped"]
+    assert [info.run_status for info in await journal.sessions()] == [session.state.run_status] == ["stopped"]
     calls = {event.call_id for event in await session.events() if event.type == "model.finished"} - {None}
     assert calls == set()
     finished = [event.result.status for event in await session.events() if event.type == "tool.finished"]  # type: ignore[union-attr]
@@ -293,7 +293,7 @@ async def test_a_rewind_to_the_very_beginning_leaves_nothing_to_resume(journal: 
 
         assert session.messages == ()
         assert session.state.run is None
-        assert [info.phase for info in await journal.sessions()] == [session.state.phase] == ["active"]
+        assert [info.run_status for info in await journal.sessions()] == [session.state.run_status] == ["active"]
         model = ScriptedModel([text("Hello.")])
         await payer(model).run("Anew", session=session)
         assert said(model) == ["Anew"]

@@ -107,7 +107,7 @@ async def test_a_store_that_comes_back_in_mid_run_lets_the_call_that_changes_the
     assert [amount for amount, _ in paid] == [1]
     assert result.degraded
     assert [event.is_over for event in log.degraded] == [False, True]
-    assert fold("s", await store.read("s")).phase == "completed"
+    assert fold("s", await store.read("s")).run_status == "completed"
 
 
 async def test_a_result_of_a_call_that_had_started_is_kept_in_memory_until_it_can_be_stored() -> None:

@@ -266,7 +266,7 @@ def test_the_trace_has_every_field_that_a_reader_needs_and_no_hidden_reasoning()
     about = msgspec.json.decode(msgspec.json.encode(explained(said, decided(), began(), finished())))
 
     assert set(about) == {
-        "session_id", "status", "phase", "parent_id", "parent_seq", "tried", "data_used", "changed", "approved", "failed",
+        "session_id", "status", "run_status", "parent_id", "parent_seq", "tried", "data_used", "changed", "approved", "failed",
         "stopped", "rerun", "runs", "rewinds",
     }  # fmt: skip
     assert (set(about["tried"][0]), set(about["runs"][0])) == (

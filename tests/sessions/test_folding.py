@@ -109,7 +109,7 @@ def test_a_run_that_continues_takes_over_what_the_resumption_brings_and_keeps_th
     fields = ("profile", "budget", "deadline", "origin", "agent", "fingerprint")
     assert [getattr(kept, name) for name in fields] == ["p", {"a": 1}, 5.0, {"o": 1}, "clerk", {"m": "1"}]
     assert [getattr(new, name) for name in fields] == ["q", {"b": 2}, 0.0, {"x": 1}, "boss", {"m": "2"}]
-    assert (kept.phase, kept.reason, kept.has_closed, kept.cut_in_calls) == ("running", None, False, 0)
+    assert (kept.status, kept.reason, kept.has_closed, kept.cut_in_calls) == ("running", None, False, 0)
 
 
 def test_the_time_of_a_process_that_died_counts_up_to_its_last_event() -> None:

@@ -211,7 +211,7 @@ async def test_a_message_stays_while_a_session_still_waits_for_a_person(journal:
 
 
 @pytest.mark.row("H22")
-@pytest.mark.unchecked("its phase is written by hand, without an event")
+@pytest.mark.unchecked("its status is written by hand, without an event")
 async def test_a_run_whose_session_was_taken_over_consumes_no_answer(tmp_path: Path) -> None:
     """Found by the simulator: it woke up, found answers to questions that it had never seen, and consumed them."""
     path = tmp_path / "journal.db"

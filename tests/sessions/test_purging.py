@@ -127,7 +127,7 @@ async def broken_off() -> MemoryJournal:
         events = [*await journal.read(info.id)]
         if info.id == "s":
             events = events[: next(at for at, one in enumerate(events) if isinstance(one, ToolSuspended))]
-        await left.adopt(info.id, events, state="running" if info.id == "s" else info.phase)
+        await left.adopt(info.id, events, state="running" if info.id == "s" else info.run_status)
     return left
 
 

@@ -188,7 +188,7 @@ async def test_a_deleted_session_can_be_read_and_its_id_stays_taken(journal: Jou
             await import_session(journal, lines)
 
     (info,) = await journal.sessions()
-    assert (info.phase, info.status) == ("deleted", "deleted")
+    assert (info.run_status, info.status) == ("deleted", "deleted")
 
 
 @pytest.mark.row("Q08")
@@ -313,7 +313,7 @@ async def test_nothing_but_its_caller_changes_how_a_session_continues_that_carri
                 await LEFT[name](session)
 
 
-# --- phases, as they are folded and as the journal lists them
+# --- statuses, as they are folded and as the journal lists them
 
 STARTED = RunStarted(task="t", run_id="r1", at=10.0)
 STOPPED = RunFinished(reason="cancelled", status="stopped", completed=False, message="", wall_seconds=1.0)
@@ -324,7 +324,7 @@ def said(words: str) -> ModelFinished:
     return ModelFinished(message=Message(role="assistant", parts=(Text(words),)))
 
 
-PHASES: dict[str, tuple[list[AnyEvent], str]] = {
+STATUSES_OF_RUNS: dict[str, tuple[list[AnyEvent], str]] = {
     "nothing": ([], "active"),
     "a task": ([TASK], "queued"),
     "a task withdrawn": ([TASK, TaskWithdrawn()], "active"),
@@ -342,19 +342,21 @@ PHASES: dict[str, tuple[list[AnyEvent], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("events", "phase"), PHASES.values(), ids=PHASES)
+@pytest.mark.parametrize(("events", "status"), STATUSES_OF_RUNS.values(), ids=STATUSES_OF_RUNS)
 @pytest.mark.unchecked("events are written by hand, without a run")
-async def test_the_phase_of_a_session_is_the_one_that_its_journal_lists(events: list[AnyEvent], phase: str) -> None:
+async def test_the_run_status_of_a_session_is_the_one_that_its_journal_lists(
+    events: list[AnyEvent], status: str
+) -> None:
     journal = MemoryJournal()
     async with open_session(journal, id="s") as session, session.held():
         for event in events:
             await session.ledger.record(event)
-        assert session.state.phase == phase
-        listed = [one.phase for one in await journal.sessions()]
-        await session.ledger.record(ModeChanged(mode="ask"))  # an event that changes no phase
-        listed += [one.phase for one in await journal.sessions()]
+        assert session.state.run_status == status
+        listed = [one.run_status for one in await journal.sessions()]
+        await session.ledger.record(ModeChanged(mode="ask"))  # an event that changes no status
+        listed += [one.run_status for one in await journal.sessions()]
 
-    assert listed == [phase, phase]
+    assert listed == [status, status]
 
 
 @pytest.mark.row("N19")
@@ -369,7 +371,7 @@ async def test_a_task_whose_run_a_worker_has_begun_is_cancelled_as_a_run() -> No
             assert await session.cancel() is True
 
         assert session.state.run is not None
-        assert session.state.run.phase == "running"
+        assert session.state.run.status == "running"
         assert [one.kind for one in await journal.inbox("s")] == ["cancel"]
 
 

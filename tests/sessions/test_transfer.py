@@ -339,7 +339,7 @@ async def test_a_session_without_open_effects_is_imported_active(journal: Journa
     target = MemoryJournal()
     async with open_session(journal, id="s") as session:
         await import_session(target, await session.export())
-    assert [info.status for info in await target.sessions()] == ["active"]
+    assert [info.own_status for info in await target.sessions()] == ["active"]
 
 
 @pytest.mark.row("H06", "ST10")

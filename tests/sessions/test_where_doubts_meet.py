@@ -246,7 +246,7 @@ async def test_a_caller_cancelled_in_any_look_at_the_journal_knows_what_its_agen
             with suppress(asyncio.CancelledError):  # it was cancelled before it began
                 await run.finish()
             has_cut = cutting.operations >= at
-            while session.state.run.phase == "running" or (session.state.run.phase == "paused" and is_allowed):
+            while session.state.run.status == "running" or (session.state.run.status == "paused" and is_allowed):
                 await caller_of(bank).resume(session)
             await check_session(session)
             results = [event.result.status for event in await session.events() if event.type == "tool.finished"]

@@ -86,7 +86,7 @@ class Office:
         """Come with an agent that has changed: the session waits with nothing added, and says why. Return the agent that may continue it."""
         life, run = self._life, session.state.run
         changed = life.changed_agent(process)
-        if run is None or run.phase == "completed" or run.fingerprint["answer"] == changed.fingerprint["answer"]:
+        if run is None or run.status == "completed" or run.fingerprint["answer"] == changed.fingerprint["answer"]:
             return None
         family = self._family(process, session.id)
         acts, heads = self._acts_on(process, session.id), [process.store.shelves[one].head for one in family]
@@ -110,7 +110,7 @@ class Office:
         """Resume a run that waits for consent, and for which nothing has arrived: nothing may be added to its family."""
         run, waits = session.state.run, session.state.suspended
         is_input = any(one.suspended is not None and not one.suspended.asks for one in waits)
-        if run is None or run.phase != "paused" or run.reason != "approval_required" or is_input:
+        if run is None or run.status != "paused" or run.reason != "approval_required" or is_input:
             return
         family = self._family(process, session.id)
         acts, heads = self._acts_on(process, session.id), [process.store.shelves[one].head for one in family]

@@ -138,7 +138,7 @@ class People:
     async def _run(self, process: Process, session: Session) -> Any:
         life, chance = self._life, self._chance
         agent, state = life.agent(process), session.state
-        goes_on = state.run is not None and state.run.phase != "completed" and chance.random() < 0.8
+        goes_on = state.run is not None and state.run.status != "completed" and chance.random() < 0.8
         budgets = (
             (Budget(),)
             if self._plan.stuck is not None
@@ -257,7 +257,7 @@ class People:
     async def _run_to_rest(self, process: Process, session: Session) -> Any:
         agent = self._life.agent(process)
         state = session.state
-        if state.run is not None and state.run.phase != "completed":
+        if state.run is not None and state.run.status != "completed":
             run = agent.stream_resume(session)
         else:
             run = agent.stream("The last one.", session=session)

@@ -304,7 +304,7 @@ class SimJournal:
         infos = (
             SessionInfo(
                 id=name,
-                phase=shelf.state,
+                run_status=shelf.state,
                 head=shelf.head,
                 updated_at=shelf.events[-1].at if shelf.events else 0.0,
                 task=shelf.task,

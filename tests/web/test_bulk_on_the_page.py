@@ -109,4 +109,4 @@ async def test_a_task_that_stopped_is_run_again_from_the_page(site):
         _, said = await ada.post("/api/v1/sessions", {"act": "retry", "where": {"state": "stopped"}})
         assert said["results"] == [{"id": session_id, "session": session_id}]
         _, found = await ada.get("/api/v1/sessions")
-    assert [(one["id"], one["phase"]) for one in found["rows"]] == [(session_id, "queued")]
+    assert [(one["id"], one["run_status"]) for one in found["rows"]] == [(session_id, "queued")]

@@ -86,7 +86,7 @@ async def test_a_person_of_one_tenant_sees_and_answers_nothing_of_another(site):
             ("sessions", {"act": "cancel", "ids": [foreign]}),
         ):
             assert (await ada.post(f"/api/v1/{path}", body))[0] == 404, path
-        _, said = await ada.post("/api/v1/sessions", {"act": "suspend", "where": {"state": "paused"}})
+        _, said = await ada.post("/api/v1/sessions", {"act": "suspend", "where": {"status": "paused"}})
         assert [one["id"] for one in said["results"]] == [own]
         for page in PAGES[:2]:
             assert "globex" not in (await ada.get(page))[1]

@@ -10,7 +10,7 @@ from treadle.events import ApprovalAnswered, ToolInput, ToolResolved
 
 async def phase_of(site: Site, session_id: str) -> str:
     async with open_session(site.journal, id=session_id) as session:
-        return session.state.phase
+        return session.state.run_status
 
 
 async def has_ended(site: Site, session_id: str) -> bool:
@@ -133,7 +133,7 @@ async def test_sessions_are_changed_one_by_one_and_by_filter_with_a_preview(site
     ids = [await site.run(PAYS, f"Pay {number}", tenant="acme", agent="elsewhere") for number in range(3)]
     other = await site.run(PAYS, "Pay another", tenant="globex", agent="elsewhere")
     async with site.browser() as ada:
-        where = {"tenant": "acme", "state": "paused"}
+        where = {"tenant": "acme", "status": "paused"}
         _, preview = await ada.post("/api/v1/sessions", {"act": "cancel", "where": where, "dry_run": True})
         assert set(preview["sessions"]) == set(ids)
         assert preview["consequence"].startswith("The run ends as cancelled")

@@ -81,8 +81,8 @@ async def family(journal: Journal, root: str) -> list[str]:
 
 
 async def all_paused(journal: Journal, root: str) -> bool:
-    phases = {one.id: one.phase for one in await journal.sessions()}
-    return len(phases) == 3 and set(phases.values()) == {"paused"}
+    statuses = {one.id: one.run_status for one in await journal.sessions()}
+    return len(statuses) == 3 and set(statuses.values()) == {"paused"}
 
 
 async def recorded(journal: Journal, ids: Sequence[str]) -> list[Sequence[AnyEvent]]:

@@ -160,7 +160,7 @@ async def main():
     worker = Worker(sys.argv[1], {"killer": make(True), "clerk": make(False)}, concurrency=3, tries=2)
     running = asyncio.create_task(worker.run())
     async with open_journal(sys.argv[1]) as journal:
-        while not all(info.status == "suspended" or info.phase == "completed" for info in await journal.sessions()):
+        while not all(info.status == "suspended" or info.run_status == "completed" for info in await journal.sessions()):
             await asyncio.sleep(0.02)  # sleep: as above
     worker.stop()
     await running
@@ -182,5 +182,5 @@ async def test_of_the_sessions_that_a_dead_process_carried_each_is_tried_alone_a
         codes.append((await asyncio.to_thread(run)).returncode)
     assert codes == [9, 9, 9, 0]
     async with open_journal(address) as journal:
-        found = {info.id: (info.phase, info.own_status) for info in await journal.sessions()}
+        found = {info.id: (info.run_status, info.own_status) for info in await journal.sessions()}
     assert found == {guilty: ("running", "suspended"), **dict.fromkeys(innocent, ("completed", "active"))}

@@ -72,8 +72,8 @@ async def test_a_task_waits_until_a_worker_has_its_agent(address: str) -> None:
         own = await submit(address, "clerk", "Do this")
         await result(address, own, timeout=60)
     async with open_journal(address) as journal:
-        phases = {info.id: info.phase for info in await journal.sessions()}
-        assert phases == {own: "completed", other: "queued"}
+        statuses = {info.id: info.run_status for info in await journal.sessions()}
+        assert statuses == {own: "completed", other: "queued"}
         assert [item.session_id for item in await journal.due()] == [other]
     with pytest.raises(TimeoutError):
         await result(address, other, timeout=0.01)
@@ -146,7 +146,7 @@ async def test_a_task_begins_not_before_its_time() -> None:
 async def test_a_waiting_task_is_cancelled_before_it_begins(address: str) -> None:
     session_id = await submit(address, "clerk", "Do it")
     async with open_journal(address) as journal, open_session(journal, id=session_id) as session:
-        assert session.state.phase == "queued"
+        assert session.state.run_status == "queued"
         assert await session.cancel()
         assert not await session.cancel()
         assert await journal.due() == ()
@@ -156,7 +156,7 @@ async def test_a_waiting_task_is_cancelled_before_it_begins(address: str) -> Non
         other = await submit(address, "clerk", "Do it")
         await result(address, other, timeout=60)
     async with open_journal(address) as journal:
-        assert [info.phase for info in await journal.sessions() if info.id == session_id] == ["active"]
+        assert [info.run_status for info in await journal.sessions() if info.id == session_id] == ["active"]
 
 
 async def test_a_session_whose_task_waits_takes_no_other_run_and_a_fork_has_no_task(address: str) -> None:
@@ -168,7 +168,7 @@ async def test_a_session_whose_task_waits_takes_no_other_run_and_a_fork_has_no_t
             await session.rewind(1)
         forked = await session.fork()
         assert forked.state.submitted is None
-        assert forked.state.phase == "active"
+        assert forked.state.run_status == "active"
         assert [item.session_id for item in await journal.due()] == [session_id]
 
 
@@ -272,7 +272,10 @@ async def test_a_stopped_worker_lets_a_run_end_by_itself_and_takes_nothing_new(a
         other = await submit(address, "clerk", "Not any more")
         waiting.go_on.set()
     async with open_journal(address) as journal:
-        assert {info.id: info.phase for info in await journal.sessions()} == {session_id: "completed", other: "queued"}
+        assert {info.id: info.run_status for info in await journal.sessions()} == {
+            session_id: "completed",
+            other: "queued",
+        }
 
 
 async def test_a_budget_that_was_submitted_holds(address: str) -> None:

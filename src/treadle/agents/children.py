@@ -109,7 +109,7 @@ async def _begun(host: Host, ctx: ToolContext, name: str) -> Session:
     started = ChildStarted(call_id=ctx.call.id, tool=ctx.call.name, child_id=child.id, agent=name)
     ledger, run = host.session.ledger, child.state.run
     child.ledger.above = ledger
-    if ledger.is_deferring and run is not None and run.phase == "paused":
+    if ledger.is_deferring and run is not None and run.status == "paused":
         ledger.defer(started)  # it is known to its caller: recorded with the first thing that happens in it
     else:
         await ledger.record(started, durable=True)
@@ -167,7 +167,7 @@ def _missing(why: str) -> Unfinished:
 def _has_ended(state: SessionState) -> bool:
     """Whether the child has its outcome. One that was cancelled continues if its call does."""
     run = state.run
-    if run is None or run.phase in ("running", "paused"):
+    if run is None or run.status in ("running", "paused"):
         return False
     return run.reason != StopReason.CANCELLED.value
 
@@ -217,7 +217,7 @@ def _leave(life: Lifecycle) -> None:
 async def _outcome(host: Host, child: Session, name: str, *, is_cut: bool) -> Any:
     """Return the child's answer, or raise what happened to it."""
     run = child.state.run
-    if run is not None and run.phase == "paused":
+    if run is not None and run.status == "paused":
         approvals = child.state.pending_approvals()
         outside = [one.suspended.waits_for for one in child.state.suspended if one.suspended is not None]
         waits_for = ", ".join(outside) if outside and not approvals else f"session {child.id}"

@@ -348,7 +348,7 @@ class GoalWork:
             return session
 
         task = None if self._is_known else self.goal.task
-        if self._is_known and (run is None or run.phase == "completed"):
+        if self._is_known and (run is None or run.status == "completed"):
             task = f"Continue: the objective has not been reached. {self.goal.task}"
         spec = self._held(agent._whole())  # noqa: SLF001 - one room
         self._life = Lifecycle(spec, agent.model, opening, task=task, deps=deps, budget=self.goal.budget)

@@ -450,14 +450,14 @@ class _Here(_Sessions):
 
     async def _continues(self, session: Session, run: RunState) -> bool:
         """Whether the run continues: it broke off, was cut off from outside, is tried again, or what it waited for has come."""
-        if run.phase == "completed":
+        if run.status == "completed":
             return False
         is_cut = run.reason == StopReason.CANCELLED or (
             run.reason == StopReason.BUDGET_EXCEEDED and await self._is_by_total(session)
         )
         return (
             is_cut
-            or (self.tries_again and run.phase != "paused")
+            or (self.tries_again and run.status != "paused")
             or await can_continue(self.journal, session.state, now=self.clock.now())
         )
 
@@ -523,7 +523,7 @@ class _Fleet(_Sessions):
     async def _is_over(self, session_id: str) -> bool:
         """Whether the session's run has ended or waits, as it is now: what is followed begins in the past."""
         run = fold(session_id, await self.journal.read(session_id)).run
-        return run is None or run.phase != "running"
+        return run is None or run.status != "running"
 
     async def check_kept(self, row: BatchRow) -> None:
         """Workers check by themselves which agent a session began with."""

@@ -33,23 +33,30 @@ class Chosen(NamedTuple):
 
 
 async def chosen_sessions(
-    journal: Journal, options: BulkOptions | ResumeOptions, *, phases: Sequence[str] = (), statuses: Sequence[Any] = ()
+    journal: Journal,
+    options: BulkOptions | ResumeOptions,
+    *,
+    run_statuses: Sequence[str] = (),
+    statuses: Sequence[str] = (),
 ) -> list[Chosen]:
     """Return the sessions that fulfil the conditions, the one that has not changed for longest first.
 
     Args:
-        phases: Only sessions in one of these phases. If statuses are given too, either is enough.
+        run_statuses: Only sessions whose last run has one of these statuses. If statuses are given too, either is enough.
         statuses: Only sessions with one of these statuses.
 
     Raises:
         UsageError: The act is for none of the sessions in the state that is named.
     """
-    state = getattr(options, "state", None)
-    if state is not None and (phases or statuses) and state not in (*phases, *statuses):
-        raise UsageError(f"--state {state}: this is for sessions that are {', '.join((*phases, *statuses))}.")
-    if state is not None:
-        phases, statuses = ((), (state,)) if state == "suspended" else ((state,), ())
-    where = SessionFilter(phases=tuple(phases), statuses=tuple(statuses), without_deleted=True, tenant=options.tenant)
+    status = getattr(options, "status", None)
+    allowed = (*run_statuses, *statuses)
+    if status is not None and allowed and status not in allowed:
+        raise UsageError(f"--status {status}: this is for sessions that are {', '.join(allowed)}.")
+    if status is not None:
+        run_statuses, statuses = ((), (status,)) if status == "suspended" else ((status,), ())
+    where = SessionFilter(
+        run_statuses=tuple(run_statuses), statuses=tuple(statuses), without_deleted=True, tenant=options.tenant
+    )
     before = None if options.older_than is None else time.time() - options.older_than
     found = []
     for info in reversed(await journal.sessions(where)):

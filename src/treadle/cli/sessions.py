@@ -230,8 +230,8 @@ async def described(session: Session, journal: Journal) -> dict[str, Any]:
     return {
         "id": session.id,
         "status": session.state.status,
-        "phase": session.state.phase,
-        "state": session.state.phase,  # its name before; programs may read it
+        "run_status": session.state.run_status,
+        "state": session.state.run_status,  # its name before; programs may read it
         "metadata": session.state.metadata,
         "parent_id": session.state.parent_id,
         "parent_seq": session.state.parent_seq,

@@ -421,7 +421,7 @@ class Lifecycle:
             is_alone=self.is_alone,
         )
         run = session.state.run
-        if run is not None and run.phase == "paused" and self._recorded_budget is None and self._deadline is None:
+        if run is not None and run.status == "paused" and self._recorded_budget is None and self._deadline is None:
             ledger.defer(resumed)  # whoever resumes a run for which nothing has arrived adds nothing to its session
         else:
             await ledger.record(resumed, durable=True)
@@ -504,7 +504,7 @@ async def _ask_on(session: Session) -> None:
 def _open_run(session: Session) -> str | None:
     """Return the run that was paused or broke off; None where there is none."""
     run = session.state.run
-    return run.id if run is not None and run.phase in ("running", "paused") else None
+    return run.id if run is not None and run.status in ("running", "paused") else None
 
 
 def _resolutions(session: Session) -> list[MessageAdded]:

@@ -590,7 +590,7 @@ def followed(info: SessionInfo, append: Append) -> SessionInfo:
         raise conflict(info.id, info.head, append.before + 1)
     return msgspec.structs.replace(
         info,
-        phase=append.state,
+        run_status=append.state,
         head=append.rows[-1][0] if append.rows else info.head,
         updated_at=append.rows[-1][1] if append.rows else info.updated_at,
         task=info.task or append.task,

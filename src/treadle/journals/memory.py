@@ -275,7 +275,7 @@ class _Shelf:
         parent_id, parent_seq = self.parent or (None, None)
         return SessionInfo(
             id=session_id,
-            phase=self.state,
+            run_status=self.state,
             head=len(self.events),
             updated_at=self.updated_at,
             task=self.task,

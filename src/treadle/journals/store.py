@@ -116,7 +116,7 @@ Reindex: TypeAlias = Callable[[str, int, Sequence[DueRow]], Awaitable[None]]
 
 async def open_sessions(journal: Journal) -> list[str]:
     """Return the sessions whose run is paused or under way, those that changed last first."""
-    return [info.id for info in await journal.sessions() if info.phase in ("paused", "queued", "running")]
+    return [info.id for info in await journal.sessions() if info.run_status in ("paused", "queued", "running")]
 
 
 def sessions_that_ask(rows: Iterable[DueRow]) -> list[str]:
@@ -302,11 +302,11 @@ def conditions(where: SessionFilter, holds_text: str) -> tuple[str, dict[str, An
         places = [place(f"{name}{number}", value) for number, value in enumerate(wanted)]
         return [f"{column} IN ({', '.join(places)})"] if places else []
 
-    kinds = is_among("state", "phase", where.phases)
+    kinds = is_among("state", "run_status", where.run_statuses)
     kinds += is_among("status", "status", [one for one in where.statuses if one != "active"])
     kinds += [f"(status = 'active' AND {one})" for one in is_among("state", "of", where.statuses)]
     asked = [f"({' OR '.join(kinds)})"] if kinds else []
-    if WORKER not in (*where.phases, *where.statuses):
+    if WORKER not in (*where.run_statuses, *where.statuses):
         asked.append(f"state <> '{WORKER}'")
     if where.without_deleted:
         asked.append("status <> 'deleted'")
@@ -361,7 +361,7 @@ async def resumable_sessions(journal: Journal, *, now: float) -> Sequence[str]:
 
 async def broken_off(journal: Journal, *, but: Collection[str] = ()) -> list[str]:
     """Return the sessions whose run is under way and that nobody holds: their processes have died, or handed them over."""
-    infos = await journal.sessions(SessionFilter(phases=("running",)))
+    infos = await journal.sessions(SessionFilter(run_statuses=("running",)))
     found = [info.id for info in infos if info.own_status == "active" and info.id not in but]
     held = await held_of(journal, found)
     return [one for one in found if one not in held]
@@ -371,16 +371,16 @@ async def with_messages(journal: Journal) -> Iterable[str]:
     """Return the paused sessions in whose inbox a message waits that their run would take in; perhaps others."""
     if isinstance(journal, HasInboxes):
         return await journal.with_messages()
-    paused = await journal.sessions(SessionFilter(phases=("paused",)))
+    paused = await journal.sessions(SessionFilter(run_statuses=("paused",)))
     return [info.id for info in paused if any(map(can_be_taken_in, await journal.inbox(info.id)))]
 
 
 async def can_continue(journal: Journal, state: SessionState, *, now: float) -> bool:
     """Whether a session's run would do anything if it were resumed: it broke off, or something that it waits for has arrived."""
     run = state.run
-    if run is None or run.phase not in ("running", "paused") or state.own_status != "active":
+    if run is None or run.status not in ("running", "paused") or state.own_status != "active":
         return False
-    if run.phase == "running" or (run.deadline is not None and run.deadline <= now):
+    if run.status == "running" or (run.deadline is not None and run.deadline <= now):
         return True
     if any(map(can_be_taken_in, await journal.inbox(state.id))):
         return True
@@ -412,9 +412,9 @@ async def _has_news(journal: Journal, child_id: str, *, now: float) -> bool:
     state = add_up(SessionState(child_id), await journal.read(child_id))
     if state.status == "suspended" and not state.moved_to:
         return False
-    if state.run is not None and state.run.phase == "running":
+    if state.run is not None and state.run.status == "running":
         return child_id not in await held_of(journal, [child_id])
-    return state.run is None or state.run.phase != "paused" or await can_continue(journal, state, now=now)
+    return state.run is None or state.run.status != "paused" or await can_continue(journal, state, now=now)
 
 
 async def _top(journal: Journal, session_id: str) -> SessionState:
@@ -645,7 +645,7 @@ _T = TypeVar("_T")
 
 SELECT_SUM = "SELECT sum FROM event WHERE session_id = :id AND seq = :seq"
 
-_INFO = {"id": "id", "phase": "state", "own_status": "status"} | {
+_INFO = {"id": "id", "run_status": "state", "own_status": "status"} | {
     name: name for name in ("head", "updated_at", "task", "parent_id", "parent_seq", "tenant")
 }
 """The fields of a line in the list of sessions, and their columns."""

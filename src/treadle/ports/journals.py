@@ -1,10 +1,11 @@
 """The port to a store of sessions, and what it stores besides events."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+import warnings
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from decimal import Decimal
 from functools import cache
-from typing import Literal, Protocol, TypeGuard, runtime_checkable
+from typing import ClassVar, Literal, Protocol, TypeGuard, runtime_checkable
 
 import msgspec
 
@@ -33,7 +34,7 @@ __all__ = [
 
 
 WORKER = "worker"
-"""The phase of what is stored of a worker: no list of sessions names it unless it is asked for."""
+"""The run status of what is stored of a worker: no list of sessions names it unless it is asked for."""
 
 
 class SessionInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
@@ -41,7 +42,7 @@ class SessionInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
 
     id: str
     """Id of the session."""
-    phase: str
+    run_status: str
     """What its store knows of its last run: active (none yet), running, paused, stopped, completed, failed; queued where a submitted
     task waits for a worker; or deleted. `status` is the whole answer."""
     head: int
@@ -61,8 +62,14 @@ class SessionInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
-        """In which state it is, in one word: what people have set, such as suspended; else its `phase`."""
-        return self.phase if self.own_status == "active" else self.own_status
+        """In which state it is, in one word: what people have set, such as suspended; else its `run_status`."""
+        return self.run_status if self.own_status == "active" else self.own_status
+
+    @property
+    def phase(self) -> str:
+        """The old name of `run_status`."""
+        warnings.warn("Write info.run_status: `phase` goes.", DeprecationWarning, stacklevel=2)
+        return self.run_status
 
     @property
     def cursor(self) -> str:
@@ -73,9 +80,11 @@ class SessionInfo(msgspec.Struct, Documented, frozen=True, kw_only=True):
 class SessionFilter(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
     """Conditions for a list of sessions: it has those that fulfil every condition that is set."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"phases": "run_statuses"}
+
     statuses: tuple[str, ...] = ()
     """One of these states, such as `("paused", "suspended")`: see `SessionInfo.status`."""
-    phases: tuple[str, ...] = ()
+    run_statuses: tuple[str, ...] = ()
     """What happened to the last run, whatever people have set. If `statuses` are given too, either is enough."""
     without_deleted: bool = False
     """Whether deleted sessions are left out."""
@@ -95,10 +104,14 @@ class SessionFilter(msgspec.Struct, Documented, frozen=True, kw_only=True, metac
     @explained
     def names(self, info: SessionInfo) -> bool:
         """Return whether a session fulfils the conditions; those on its place in the list apart."""
-        is_kind = info.phase in self.phases or info.status in self.statuses or not (self.phases or self.statuses)
+        is_kind = (
+            info.run_status in self.run_statuses
+            or info.status in self.statuses
+            or not (self.run_statuses or self.statuses)
+        )
         return (
             is_kind
-            and (info.phase != WORKER or WORKER in (*self.phases, *self.statuses))
+            and (info.run_status != WORKER or WORKER in (*self.run_statuses, *self.statuses))
             and not (self.without_deleted and info.status == "deleted")
             and self.parent_id in (None, info.parent_id)
             and self.tenant in (None, info.tenant)

@@ -70,10 +70,10 @@ async def import_session(
         check_session_id(id)
     read = partial(_arrived, taken, id, take_open=take_open, at=at)
     is_long = sum(map(len, taken)) > _MANY_CHARS
-    parcel, phase = await _threads.submit(read) if is_long else read()  # or its stored results are large
+    parcel, run_status = await _threads.submit(read) if is_long else read()  # or its stored results are large
     for content in parcel.blobs.values():  # first: bytes that nobody names do no harm
         await journal.put_blob(content)
-    await journal.adopt(parcel.session_id, parcel.events, state=phase, inbox=parcel.inbox)
+    await journal.adopt(parcel.session_id, parcel.events, state=run_status, inbox=parcel.inbox)
     session_id: str = parcel.session_id
     return session_id
 
@@ -104,7 +104,7 @@ def _arrived(lines: Iterable[bytes | str], name: str | None, *, take_open: bool,
     if name is not None and name != parcel.session_id:
         parcel = parcel.named(name)
     events = (*parcel.events, *_arrival(parcel, take_open=take_open, at=at))
-    return msgspec.structs.replace(parcel, events=events), fold(parcel.session_id, events).phase
+    return msgspec.structs.replace(parcel, events=events), fold(parcel.session_id, events).run_status
 
 
 def _arrival(parcel: Parcel, *, take_open: bool, at: float) -> list[SessionChanged]:
@@ -185,7 +185,7 @@ async def _waits(journal: Journal, session: Session) -> bool:
 
 async def _is_needed(journal: Journal, state: SessionState) -> bool:
     """Whether a session carries out a call of another one that stays: without it, that call could not continue."""
-    if state.caller is None or state.run is None or state.run.phase not in ("running", "paused"):
+    if state.caller is None or state.run is None or state.run.status not in ("running", "paused"):
         return False
     caller = fold(state.caller.parent_id, await journal.read(state.caller.parent_id))
     return caller.status != "deleted" and caller.run is not None and state.id in caller.run.children
@@ -211,7 +211,7 @@ async def list_doubts(journal: Journal) -> tuple[Doubt, ...]:
     found: list[Doubt] = []
     unsettled = await journal.with_unknown_outcomes() if isinstance(journal, HasOverview) else None
     for info in await journal.sessions():
-        is_settled = info.phase in _SETTLED and unsettled is not None and info.id not in unsettled
+        is_settled = info.run_status in _SETTLED and unsettled is not None and info.id not in unsettled
         if info.status == "deleted" or is_settled:
             continue
         try:
@@ -232,7 +232,7 @@ class SessionFault(msgspec.Struct, Documented, frozen=True, kw_only=True):
     session_id: str
     """The session whose row differs."""
     what: str
-    """`events`, `phase`, `status`, `head`, `parent`, `tenant` or `due`."""
+    """`events`, `run_status`, `status`, `head`, `parent`, `tenant` or `due`."""
     message: str
     """One sentence for people."""
 
@@ -278,10 +278,10 @@ def _differences(
 ) -> Iterator[SessionFault]:
     is_tombstone = state.status == "deleted" and state.head == 1  # all but the fact was removed, where it came from too
     tenant = state.metadata.get("tenant")
-    rows = due_rows(info.id, events) if state.phase in _OPEN else []
+    rows = due_rows(info.id, events) if state.run_status in _OPEN else []
     indexes = {
         "head": (info.head, state.head),
-        "phase": (info.phase, state.phase),
+        "run_status": (info.run_status, state.run_status),
         "status": (info.own_status, state.own_status),
         "parent": ((info.parent_id, info.parent_seq), (state.parent_id, state.parent_seq)),
         "tenant": (info.tenant, "" if tenant is None else str(tenant)),
@@ -290,7 +290,7 @@ def _differences(
     for what, (listed, said) in indexes.items():
         if listed != said and not (is_tombstone and what in ("parent", "tenant")):
             message = (
-                f"Session {info.id!r} is listed with the {what} {shown(listed)}, and its events say {shown(said)}. "
+                f"Session {info.id!r} is listed with the {what.replace('_', ' ')} {shown(listed)}, and its events say {shown(said)}. "
                 "Export the session, delete it, and import the export under another id: that writes its record anew."
             )
             yield SessionFault(session_id=info.id, what=what, message=message)

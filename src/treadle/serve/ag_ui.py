@@ -188,7 +188,7 @@ class _Exchange:
         last = given.messages[-1] if given.messages else None
         if not given.resume and isinstance(last, UserMessage):
             return self._agent.stream(_task(last), session=session, deps=self._deps)
-        if given.resume or session.state.phase == "running":
+        if given.resume or session.state.run_status == "running":
             return self._agent.stream_resume(session, deps=self._deps)
         return None
 

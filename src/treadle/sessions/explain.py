@@ -319,7 +319,7 @@ class Explanation(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_de
     """Id of the session."""
     status: str
     """In which state it is, in one word: what people have set, such as `suspended`; else what happened to its last run."""
-    phase: str
+    run_status: str
     """What happened to its last run."""
     parent_id: str | None
     """The session that it was forked from; None for a session that is not a fork."""
@@ -368,9 +368,9 @@ class Explanation(msgspec.Struct, Documented, frozen=True, kw_only=True, omit_de
 
     @property
     def state(self) -> str:
-        """The old name of `phase`."""
+        """The old name of `run_status`."""
         warnings.warn("Write explanation.status: `state` goes.", DeprecationWarning, stacklevel=2)
-        return self.phase
+        return self.run_status
 
 
 # --- Explain: read what a session did from its events alone.
@@ -407,7 +407,7 @@ def _explanation(
     return Explanation(
         session_id=state.id,
         status=state.status,
-        phase=state.phase,
+        run_status=state.run_status,
         parent_id=state.parent_id,
         parent_seq=state.parent_seq,
         tried=tuple(reading.calls.values()),
@@ -700,7 +700,7 @@ def _changed(events: Iterable[AnyEvent], reading: _Reading) -> tuple[Changed, ..
 
 def _rerun(state: SessionState, changed: tuple[Changed, ...]) -> Rerun:
     run = state.run
-    can_resume = run is not None and run.phase != "completed" and state.own_status == "active"
+    can_resume = run is not None and run.status != "completed" and state.own_status == "active"
     lasting = [one for one in changed if one.effect is not Effect.IDEMPOTENT]
     if state.moved_to:
         why = f"The session continues in {state.moved_to}: what is done there is unknown here."

@@ -46,7 +46,7 @@ logger = redacted_logger(__name__)
 _TURNS = {RunStarted, RunResumed, RunPaused, RunFinished, SessionChanged, SessionRewound, TaskSubmitted, TaskWithdrawn}
 """Events that may change what the session's state is."""
 
-_PHASES = {RunStarted: "running", RunResumed: "running", RunPaused: "paused", TaskSubmitted: "queued"}
+_STATUSES = {RunStarted: "running", RunResumed: "running", RunPaused: "paused", TaskSubmitted: "queued"}
 
 
 class Ledger:
@@ -126,7 +126,9 @@ class Ledger:
                 events, self._deferred = (*self._deferred, *events), ()
             stamped = self._stamp(events, after=self.state.head)
             try:
-                await self.journal.append(self.state.id, stamped, state=self._phase_after(stamped), durable=durable)
+                await self.journal.append(
+                    self.state.id, stamped, state=self._run_status_after(stamped), durable=durable
+                )
             except asyncio.CancelledError:
                 self._is_torn = True  # stored or not: whoever records next looks
                 raise
@@ -185,25 +187,29 @@ class Ledger:
             )
         return stamped
 
-    def _phase_after(self, events: Sequence[AnyEvent]) -> str:
+    def _run_status_after(self, events: Sequence[AnyEvent]) -> str:
         """Say what the session's state is once these events are stored, for the journal's list of sessions."""
         for event in reversed(events):
-            if type(event) in _TURNS and (phase := self._phase_of(event)):
-                return phase
+            if type(event) in _TURNS and (status := self._run_status_of(event)):
+                return status
         state = self.state
         # Most commits; said here in full it costs every one of them two calls less.
-        return state.phase if state.run is None or state.own_status == "deleted" or state.submitted else state.run.phase
+        return (
+            state.run_status
+            if state.run is None or state.own_status == "deleted" or state.submitted
+            else state.run.status
+        )
 
-    def _phase_of(self, event: AnyEvent) -> str | None:
+    def _run_status_of(self, event: AnyEvent) -> str | None:
         match event:
             case RunStarted() | RunResumed() | RunPaused() | TaskSubmitted():
-                return _PHASES[type(event)]
+                return _STATUSES[type(event)]
             case RunFinished():
                 return event.status
             case SessionRewound():
-                return self.state.phase_at(event.to)
+                return self.state.run_status_at(event.to)
             case TaskWithdrawn():
-                return "active" if self.state.run is None else self.state.run.phase
+                return "active" if self.state.run is None else self.state.run.status
             case _:
                 return "deleted" if isinstance(event, SessionChanged) and event.status == "deleted" else None
 

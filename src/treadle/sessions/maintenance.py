@@ -587,7 +587,7 @@ def _gone(child: ChildState) -> ChildEnded:
 
 async def _end_run(ledger: Ledger, state: SessionState) -> None:
     run = state.run
-    if run is None or run.phase not in ("running", "paused"):
+    if run is None or run.status not in ("running", "paused"):
         return
     own = Ledger(
         state=state, journal=ledger.journal, clock=ledger.clock, randomness=ledger.randomness, parent=ledger.run_id
@@ -615,7 +615,7 @@ def ended(call_id: str | None, child: SessionState) -> ChildEnded:
     return ChildEnded(
         call_id=call_id,
         child_id=child.id,
-        status=run.phase,
+        status=run.status,
         reason=run.reason,
         spent=run.spent,
         in_doubt=tuple(map(_below, child.doubtful())),
@@ -709,7 +709,7 @@ def check_resumable(state: SessionState, journal: Journal) -> None:
     """Raise NoRunYet or RunCompleted unless a run was paused, stopped or broke off."""
     if state.run is None:
         raise NoRunYet(f"Session {state.id!r} has no run yet. To begin one: {_new_task(state, journal)}.")
-    if state.run.phase == "completed":
+    if state.run.status == "completed":
         raise RunCompleted(
             f"The last run of session {state.id!r} is completed. To give it a new task: {_new_task(state, journal)}."
         )
@@ -859,7 +859,7 @@ async def fork(
             ModeChanged(session_id=session_id, seq=link.seq + 1, at=link.at, mode=mode, before=state.mode, by="fork")
         )
         state = fold(session_id, copies)
-    await ledger.journal.adopt(session_id, copies, state=state.phase)
+    await ledger.journal.adopt(session_id, copies, state=state.run_status)
     return state
 
 

@@ -411,7 +411,7 @@ class Session:
 
     async def _wake(self) -> None:
         """Let whoever resumes paused runs look at this one again: its inbox alone would not say that something has changed."""
-        if self.state.run is not None and self.state.run.phase == "paused":
+        if self.state.run is not None and self.state.run.status == "paused":
             await self.journal.put(self.id, LeftWake(id="wake_" + self.randomness.token()))
 
     async def _holder_of(self, call_id: str) -> "Session":
@@ -443,7 +443,7 @@ class Session:
     async def _report_to_callers(self, resolved: ToolResolved) -> None:
         """Record a resolution with the sessions whose call this one has carried out: its own model is no longer informed."""
         caller, run = self.state.caller, self.state.run
-        if caller is None or run is None or run.phase in ("running", "paused"):
+        if caller is None or run is None or run.status in ("running", "paused"):
             return
         above = self.beside(fold(caller.parent_id, await self.journal.read(caller.parent_id)))
         reported = msgspec.structs.replace(resolved, child_id=resolved.child_id or self.id)
@@ -562,9 +562,9 @@ class Session:
         if self.state.submitted is not None and await self._withdraw():
             return True
         run = self.state.run
-        if not self.is_running and (run is None or run.phase not in ("running", "paused")):
+        if not self.is_running and (run is None or run.status not in ("running", "paused")):
             return False
-        run_id = run.id if run is not None and run.phase in ("running", "paused") else ""
+        run_id = run.id if run is not None and run.status in ("running", "paused") else ""
         message = LeftCancellation(id="c_" + self.randomness.token(), run_id=run_id, by=by)
         await self.journal.put(self.id, message)
         self._left = (*self._left, message)

@@ -202,7 +202,7 @@ def waiting_approvals(state: SessionState, inbox: Iterable[InboxMessage]) -> tup
 def is_cancelled(state: SessionState, inbox: Iterable[InboxMessage]) -> bool:
     """Whether the run that is under way or paused was cancelled, and has not ended yet."""
     run = state.run
-    if run is None or run.phase not in ("running", "paused"):
+    if run is None or run.status not in ("running", "paused"):
         return False
     return any(applies_to(message, run.id) for message in inbox)
 

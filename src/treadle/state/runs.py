@@ -1,5 +1,6 @@
 """A run of a session, by its events."""
 
+import warnings
 from typing import Literal, Self
 
 import msgspec
@@ -16,7 +17,7 @@ __all__ = ["RunState"]
 _MOST_LOST = 50
 """Of so many processes that lost a run is remembered which they were."""
 
-RunPhase = Literal["running", "paused", "stopped", "completed", "failed"]
+RunStatus = Literal["running", "paused", "stopped", "completed", "failed"]
 
 
 class RunState(msgspec.Struct, Documented, kw_only=True):
@@ -26,7 +27,7 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     """Id of the run."""
     task: str
     """The task."""
-    phase: RunPhase = "running"
+    status: RunStatus = "running"
     """`running`, `paused`, `stopped`, `completed` or `failed`."""
     reason: str | None = None
     """Why it paused or ended; None while it runs."""
@@ -129,6 +130,12 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
             last_at=event.at,
         )
 
+    @property
+    def phase(self) -> str:
+        """The old name of `status`."""
+        warnings.warn("Write run.status: `phase` goes.", DeprecationWarning, stacklevel=2)
+        return self.status
+
     @explained
     def end(self, event: RunFinished | RunPaused) -> None:
         """Add its end, or its pause."""
@@ -136,17 +143,17 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
         self.spent = msgspec.structs.replace(self.spent, wall_seconds=event.wall_seconds)
         if isinstance(event, RunFinished):
             self.text = event.text or self.text
-        self.phase = "paused" if isinstance(event, RunPaused) else event.status  # type: ignore[assignment]  # a Status
+        self.status = "paused" if isinstance(event, RunPaused) else event.status  # type: ignore[assignment]  # a Status
 
     @explained
     def resume(self, event: RunResumed) -> None:
         """Continue, with what the resumption brings."""
         self.lost_by, self.deaths = self.lost_now, self.deaths_now
         self.worker, self.is_alone, self.progress = event.worker, event.is_alone, self.steps + len(self.calls)
-        if self.phase == "running":  # the process died: its last event says how long it surely ran
+        if self.status == "running":  # the process died: its last event says how long it surely ran
             lived = max(self.last_at - self.segment_at, 0.0)
             self.spent = msgspec.structs.replace(self.spent, wall_seconds=self.spent.wall_seconds + lived)
-        self.phase, self.reason = "running", None
+        self.status, self.reason = "running", None
         self.budget = event.budget or self.budget
         self.deadline = self.deadline if event.deadline is None else event.deadline
         self.profile = event.profile or self.profile
@@ -163,14 +170,14 @@ class RunState(msgspec.Struct, Documented, kw_only=True):
     @property
     def deaths_now(self) -> int:
         """How often in a row its process has died, or lost it, before it had got any further, if nobody runs it at this moment."""
-        if self.phase != "running":
+        if self.status != "running":
             return 0
         return self.deaths + 1 if self._is_stuck else 1
 
     @property
     def lost_now(self) -> tuple[str, ...]:
         """Whose deaths `deaths_now` counts: a worker may still live, where it has lost the run with its journal."""
-        if self.phase != "running" or self.deaths < 0:
+        if self.status != "running" or self.deaths < 0:
             return ()
         return (*self.lost_by, self.worker)[-_MOST_LOST:] if self._is_stuck else (self.worker,)
 

@@ -1,5 +1,6 @@
 """What a session's events add up to. One fold, used while events happen and when they are read back."""
 
+import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
@@ -253,12 +254,12 @@ class SessionState:
 
     @property
     def status(self) -> str:
-        """In which state it is, in one word: `suspended`, or what else people have set; else its `phase`."""
-        return self.phase if self.own_status == "active" else self.own_status
+        """In which state it is, in one word: `suspended`, or what else people have set; else its `run_status`."""
+        return self.run_status if self.own_status == "active" else self.own_status
 
     @property
-    def phase(self) -> str:
-        """What happened to its last run, for lists: `active` before its first run, then its last run's phase.
+    def run_status(self) -> str:
+        """What happened to its last run, for lists: `active` before its first run, then its last run's status.
 
         `queued` where a task waits for a worker; `deleted` where the session was deleted.
         """
@@ -266,10 +267,16 @@ class SessionState:
             return "deleted"
         if self.submitted is not None:
             return "queued"
-        return self.run.phase if self.run else "active"
+        return self.run.status if self.run else "active"
 
-    def phase_at(self, seq: int) -> str:
-        """Say what the phase is after a rewind to this event: its run can continue, unless its task is gone too."""
+    @property
+    def phase(self) -> str:
+        """The old name of `run_status`."""
+        warnings.warn("Write state.run_status: `phase` goes.", DeprecationWarning, stacklevel=2)
+        return self.run_status
+
+    def run_status_at(self, seq: int) -> str:
+        """Say what the run status is after a rewind to this event: its run can continue, unless its task is gone too."""
         kept = bisect_right(self.message_seqs, seq)
         return "active" if self.run is None or kept <= self.run.first_message else "stopped"
 
@@ -295,7 +302,7 @@ class SessionState:
     @property
     def questions(self) -> list[CallState]:
         """The calls with which its run is paused that wait for somebody's answer, and not for approval or a time, in order."""
-        if self.run is None or self.run.phase != "paused":
+        if self.run is None or self.run.status != "paused":
             return []
         waits = [(one, one.suspended) for one in self.suspended]
         return [one for one, what in waits if what is not None and not what.asks and what.due_at is None]
@@ -718,7 +725,7 @@ class SessionState:
         if kept <= run.first_message:
             self.run = None
         else:
-            run.phase, run.reason, run.text = "stopped", "rewound", ""
+            run.status, run.reason, run.text = "stopped", "rewound", ""
 
     # Any: a table by type; each function names the type that it takes.
     _folds: ClassVar[dict[type[Any], Callable[["SessionState", Any], None]]] = {

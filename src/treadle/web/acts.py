@@ -198,7 +198,7 @@ class Acts:
             raise ConfigurationError("Write a message first.")
         found = self.agents[agent]
         async with open_session(self._journal, id=session_id, on_store_failure="stop") as session:
-            if session.state.phase in ("running", "paused"):
+            if session.state.run_status in ("running", "paused"):
                 raise ConfigurationError(
                     f"The session is {session.state.status}: answer or cancel what is under way first."
                 )

@@ -7,7 +7,7 @@ from treadle.web.acts import CONSEQUENCES
 __all__ = ["OPENAPI"]
 
 _TEXT = {"type": "string"}
-_WHERE = ("state", "tenant", "agent", "model", "text", "age", "parent", "below")
+_WHERE = ("status", "tenant", "agent", "model", "text", "age", "parent", "below")
 _WAITING = ("tenant", "agent", "tool", "age")
 _MANY: dict[str, Any] = {
     "requests": {

@@ -455,7 +455,7 @@ class _Site:
 
     async def page_sessions(self, request: Request) -> Response:
         snapshot = await self.snapshot()
-        wanted = _wanted(request, "state", "tenant", "agent", "model", "text", "age", "below", "parent")
+        wanted = _wanted(request, "status", "state", "tenant", "agent", "model", "text", "age", "below", "parent")
         found = views.listing(snapshot, request.state.person, wanted, page=_page(request))
         return self.page(
             request,
@@ -628,7 +628,7 @@ class _Site:
 
     async def api_sessions(self, request: Request) -> Response:
         snapshot = await self.snapshot()
-        wanted = _wanted(request, "state", "tenant", "agent", "model", "text", "age", "below", "parent")
+        wanted = _wanted(request, "status", "state", "tenant", "agent", "model", "text", "age", "below", "parent")
         return _json(views.listing(snapshot, request.state.person, wanted, page=_page(request), size=_size(request)))
 
     async def api_session(self, request: Request) -> Response:

@@ -188,7 +188,7 @@ class Notifier:
         for card in snapshot.cards.values():
             if card.set_aside:
                 yield self._notice("set_aside", card.id, "", f"{card.task}: {card.why}", card.since)
-            elif card.over_budget and card.root_id == card.id and card.status == "active":
+            elif card.over_budget and card.root_id == card.id and card.own_status == "active":
                 yield self._notice("over_budget", card.id, "", f"{card.task}: {card.over_budget}", card.since)
 
     def _notice(self, kind: str, session_id: str, item_id: str, title: str, since: float) -> Notice:

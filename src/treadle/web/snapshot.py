@@ -93,12 +93,12 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """Id of the session."""
     head: int
     """Number of its last event when this was read."""
-    phase: str
-    """What happened to its last run: see `SessionInfo.phase`."""
-    status: str
-    """What people have made of it."""
+    run_status: str
+    """What happened to its last run: see `SessionInfo.run_status`."""
+    own_status: str
+    """What people have set: see `SessionInfo.own_status`."""
     why: str
-    """Why it is in this phase, in one phrase."""
+    """Why it has this status, in one phrase."""
     since: float
     """Since when, in seconds since 1970."""
     task: str
@@ -300,7 +300,7 @@ class Snapshot:
 
     def _is_old(self, info: SessionInfo) -> bool:
         card = self.cards.get(info.id)
-        return card is None or card.head != info.head or card.phase != info.phase
+        return card is None or card.head != info.head or card.run_status != info.run_status
 
     async def _look_at_waiting(self) -> bool:
         before = (self.approvals, self.answered)
@@ -319,11 +319,11 @@ class Snapshot:
 
     async def _look_at_fleet(self) -> bool:
         before = (self.held, self.stranded, self.workers)
-        running = [info.id for info in self.infos.values() if info.phase == "running"]
+        running = [info.id for info in self.infos.values() if info.run_status == "running"]
         if isinstance(self.journal, HasOverview):
             self.held = frozenset(await self.journal.held(running))
         self.workers = await list_workers(self.journal, all=True)
-        waiting = [info.id for info in self.infos.values() if info.phase in ("queued", "running")]
+        waiting = [info.id for info in self.infos.values() if info.run_status in ("queued", "running")]
         looked = [one for one in waiting if one not in self.held][:_MOST_STRANDED]
         self.stranded = {one.session_id: one for one in await stranded_sessions(self.journal, session_ids=looked)}
         return (self.held, self.stranded, self.workers) != before
@@ -340,8 +340,8 @@ async def _card(journal: Journal, info: SessionInfo) -> Card:
         return Card(
             id=info.id,
             head=info.head,
-            phase=info.phase,
-            status=info.status,
+            run_status=info.run_status,
+            own_status=info.own_status,
             why="cannot be read",
             since=info.updated_at,
             task=info.task,
@@ -368,8 +368,8 @@ def _card_of(session: Session, events: Iterable[AnyEvent], info: SessionInfo) ->
     return Card(
         id=info.id,
         head=info.head,
-        phase=info.phase,
-        status=info.status,
+        run_status=info.run_status,
+        own_status=info.own_status,
         why=why,
         since=since,
         task=info.task,
@@ -389,7 +389,7 @@ def _card_of(session: Session, events: Iterable[AnyEvent], info: SessionInfo) ->
         worker="" if run is None else run.worker,
         set_aside=info.status == "suspended" and figures.changed is not None and figures.changed.by == "worker",
         was_submitted=figures.was_submitted,
-        over_budget=figures.over_budget if info.phase == "stopped" else "",
+        over_budget=figures.over_budget if info.run_status == "stopped" else "",
     )
 
 
@@ -464,7 +464,7 @@ _WHY = {"active": "has not run yet", "completed": "completed", "deleted": "delet
 def _why(  # noqa: PLR0911 - a list of cases, one each
     session: Session, info: SessionInfo, changed: SessionChanged | None
 ) -> tuple[str, float]:
-    """Return why a session is in its phase, and since when."""
+    """Return why a session has its status, and since when."""
     state, run = session.state, session.state.run
     if state.moved_to:
         return f"moved to {state.moved_to}", info.updated_at
@@ -473,14 +473,14 @@ def _why(  # noqa: PLR0911 - a list of cases, one each
         return (f"set aside{said}" if changed.by == "worker" else f"suspended by {changed.by}{said}"), changed.at
     if state.submitted is not None:
         return f"waits for a worker that has the agent {state.submitted.agent}", state.submitted.at
-    if info.phase == "paused":
+    if info.run_status == "paused":
         return _waits_for(session, info)
-    if run is None or info.phase in _WHY:
-        return _WHY.get(info.phase, info.phase), info.updated_at
-    if info.phase == "running":
+    if run is None or info.run_status in _WHY:
+        return _WHY.get(info.run_status, info.run_status), info.updated_at
+    if info.run_status == "running":
         worker = run.worker.rpartition(" ")[0]
         return f"runs at {worker}" if worker else "runs", run.segment_at
-    return (run.reason or info.phase).replace("_", " "), info.updated_at
+    return (run.reason or info.run_status).replace("_", " "), info.updated_at
 
 
 def _waits_for(session: Session, info: SessionInfo) -> tuple[str, float]:

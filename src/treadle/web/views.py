@@ -76,7 +76,7 @@ __all__ = [
 PAGE = 50
 """Lines of a page of a list."""
 
-CONDITIONS = ("state", "tenant", "agent", "model", "text", "age", "parent", "below")
+CONDITIONS = ("status", "state", "tenant", "agent", "model", "text", "age", "parent", "below")
 """What a list of sessions can be filtered by."""
 WAITING = ("tenant", "agent", "tool", "age")
 """What a list of requests or doubts can be filtered by."""
@@ -255,7 +255,7 @@ def listing(
     """Return the sessions that this person sees, the last changed first.
 
     Args:
-        wanted: `state` (a phase, or `waiting`, `in-doubt`, `stranded`, `set-aside`), `tenant`, `agent`, `model`, `text`, `parent`,
+        wanted: `status` (of the session or its last run, or `waiting`, `in-doubt`, `stranded`, `set-aside`), `tenant`, `agent`, `model`, `text`, `parent`,
             and `age`, the least time since the last change in seconds. Sessions that carry out calls of others are shown with `below`.
     """
     now = time.time()
@@ -290,8 +290,8 @@ def row(snapshot: Snapshot, session_id: str, waits: Mapping[str, int] | None = N
     waits = _waiting(snapshot) if waits is None else waits
     found: dict[str, Any] = {
         "id": info.id,
-        "phase": info.phase,
-        "status": info.status,
+        "run_status": info.run_status,
+        "own_status": info.own_status,
         "tenant": snapshot.tenant_of(info.id),
         "task": info.task,
         "updated_at": info.updated_at,
@@ -300,6 +300,7 @@ def row(snapshot: Snapshot, session_id: str, waits: Mapping[str, int] | None = N
         "waits": waits.get(info.id, 0),
     }
     found.update(_of_card(snapshot, card, info.updated_at))
+    found["state"] = found["status"]  # its name before; programs may read it
     found["text"] = " ".join([found[name] for name in ("id", "task", "why", "agent", "tenant")]).lower()
     return found
 
@@ -315,15 +316,15 @@ def _of_card(snapshot: Snapshot, card: Card | None, updated_at: float) -> dict[s
     if card is None:
         blank = dict.fromkeys(("agent", "model", "why", "worker", "fault"), "")
         figures = {"steps": None, "calls": None, "tokens": None, "cost": None, "doubts": 0, "was_submitted": False}
-        return {**blank, **figures, "since": updated_at, "state": "unread"}
+        return {**blank, **figures, "since": updated_at, "status": "unread"}
     stranded = snapshot.stranded.get(card.id)
     doubts = sum(one.is_told or card.id not in snapshot.held for one in card.doubts)
-    state, why = _state(snapshot, card)
+    status, why = _status(snapshot, card)
     return {
         "agent": card.agent,
         "model": card.model,
         "why": why if stranded is None else stranded.message,
-        "state": state if stranded is None else "stranded",
+        "status": status if stranded is None else "stranded",
         "since": card.since,
         "steps": card.steps,
         "calls": card.calls,
@@ -336,36 +337,37 @@ def _of_card(snapshot: Snapshot, card: Card | None, updated_at: float) -> dict[s
     }
 
 
-def _state(snapshot: Snapshot, card: Card) -> tuple[str, str]:
+def _status(snapshot: Snapshot, card: Card) -> tuple[str, str]:
     """Return one word for what a session does now, and why."""
     if card.fault:
         return "broken", f"cannot be read: {card.fault}"
     if card.set_aside:
         return "set-aside", card.why
-    if card.status in ("suspended", "deleted"):
-        return card.status, card.why
-    if card.phase == "running" and card.id not in snapshot.held:
+    if card.own_status in ("suspended", "deleted"):
+        return card.own_status, card.why
+    if card.run_status == "running" and card.id not in snapshot.held:
         return "broken-off", "its process has ended; it waits for a worker or a resume"
-    if card.phase == "paused" and card.id in snapshot.answered:
+    if card.run_status == "paused" and card.id in snapshot.answered:
         return "paused", "was answered, and waits for a worker or a resume"
-    return card.phase, card.why
+    return card.run_status, card.why
 
 
 def _is_row_wanted(row: Mapping[str, Any], wanted: Mapping[str, str], now: float) -> bool:
-    state, text = wanted.get("state", ""), wanted.get("text", "").lower()
-    is_shown = (wanted.get("below") or not row["is_below"]) and (row["status"] != "deleted" or state == "deleted")
+    status = wanted.get("status") or wanted.get("state") or ""  # the second is its name before
+    text = wanted.get("text", "").lower()
+    is_shown = (wanted.get("below") or not row["is_below"]) and (row["own_status"] != "deleted" or status == "deleted")
     same = all(row[name] == wanted[name] for name in ("tenant", "agent", "model", "parent") if wanted.get(name))
     is_old = now - row["updated_at"] >= float(wanted.get("age") or 0)
     has_text = not text or text in row["text"]
-    return bool(is_shown and same and is_old and has_text and _is_in_state(row, state))
+    return bool(is_shown and same and is_old and has_text and _has_status(row, status))
 
 
-def _is_in_state(row: Mapping[str, Any], state: str) -> bool:
-    if state == "waiting":
+def _has_status(row: Mapping[str, Any], status: str) -> bool:
+    if status == "waiting":
         return bool(row["waits"])
-    if state == "in-doubt":
+    if status == "in-doubt":
         return bool(row["doubts"])
-    return state in ("", row["state"], row["status"], row["phase"])
+    return status in ("", row["status"], row["own_status"], row["run_status"])
 
 
 # --- One session: the conversation as people read it.
@@ -713,7 +715,7 @@ def fleet(snapshot: Snapshot) -> dict[str, Any]:
     now = time.time()
     queue: dict[tuple[str, str], dict[str, Any]] = {}
     for info in snapshot.infos.values():
-        if info.phase != "queued":
+        if info.run_status != "queued":
             continue
         card = snapshot.cards.get(info.id)
         key = ("" if card is None else card.agent, info.tenant)
@@ -723,15 +725,15 @@ def fleet(snapshot: Snapshot) -> dict[str, Any]:
         if since < line["oldest"]:
             line["oldest"], line["session"] = since, info.id
     rows = snapshot.made("rows", _rows)
-    stuck = [one for one in rows if one["state"] in ("stranded", "set-aside", "broken-off", "broken")]
-    states = Counter(one["state"] for one in rows)
+    stuck = [one for one in rows if one["status"] in ("stranded", "set-aside", "broken-off", "broken")]
+    statuses = Counter(one["status"] for one in rows)
     return {
         "workers": [
             msgspec.to_builtins(one) for one in sorted(snapshot.workers, key=lambda one: (not one.is_alive, one.name))
         ],
         "queue": sorted(queue.values(), key=lambda line: line["oldest"]),
         "stuck": sorted(stuck, key=lambda one: one["since"]),
-        "states": dict(sorted(states.items())),
+        "statuses": dict(sorted(statuses.items())),
     }
 
 

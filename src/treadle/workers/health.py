@@ -321,7 +321,9 @@ class Queue:
 
     async def _for_people(self, now: float) -> list[Sample]:
         """Return how much waits for a person, and for how long."""
-        tenants = {info.id: info.tenant for info in await self._journal.sessions(SessionFilter(phases=("paused",)))}
+        tenants = {
+            info.id: info.tenant for info in await self._journal.sessions(SessionFilter(run_statuses=("paused",)))
+        }
         asked_since: defaultdict[str, list[float]] = defaultdict(list)
         for approval in await self._journal.approvals():
             asked_since[tenants.get(approval.root_id or approval.session_id, "")].append(approval.requested_at)

@@ -175,7 +175,7 @@ async def list_workers(journal: Journal, *, all: bool = False) -> tuple[WorkerIn
         JournalError: The store failed.
     """
     found = []
-    rows = await journal.sessions(SessionFilter(phases=(WORKER,)))
+    rows = await journal.sessions(SessionFilter(run_statuses=(WORKER,)))
     held = await held_of(journal, [row.id for row in rows])
     for row in rows:
         is_alive = row.id in held

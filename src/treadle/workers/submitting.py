@@ -187,12 +187,12 @@ async def _ended_task(session: Session) -> TaskSubmitted:
         raise ConfigurationError(
             f"Session {session.id} has no task that was submitted to workers. To continue its run: treadle resume {session.id}"
         )
-    phase = session.state.phase
-    if phase in ("queued", "running", "paused"):
+    status = session.state.run_status
+    if status in ("queued", "running", "paused"):
         raise ConfigurationError(
-            f"Session {session.id} is {phase}: its task has not ended. Wait, answer it or cancel it."
+            f"Session {session.id} is {status}: its task has not ended. Wait, answer it or cancel it."
         )
-    if phase == "completed":
+    if status == "completed":
         raise ConfigurationError(f"Session {session.id} has completed its task: submit a new one.")
     task = tasks[-1]
     return TaskSubmitted(
@@ -276,7 +276,7 @@ async def result(
 
 def _check_may_end(state: SessionState, journal: Journal) -> None:
     """Raise if the session's run has not ended, and cannot end here."""
-    if state.run is not None and state.run.phase not in ("running", "paused"):
+    if state.run is not None and state.run.status not in ("running", "paused"):
         return
     check_here(state, journal)
     if state.status == "deleted":

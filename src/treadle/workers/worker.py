@@ -201,7 +201,7 @@ class SessionRunner:
     async def _run(self, session: Session, life: Lifecycle, whose: Subject) -> RunResult | None:
         """Run it within the limits. Return its end; None where it paused, and something has arrived that continues it."""
         run = session.state.run
-        is_takeover = not life.takes_submitted and run is not None and run.phase == "running"
+        is_takeover = not life.takes_submitted and run is not None and run.status == "running"
         task = session.state.submitted if life.takes_submitted else None
         due_at = None if task is None else max(task.at, task.due_at or 0.0)
         life.watchers.append(self._metrics.watching(whose, session.id, is_takeover=is_takeover, due_at=due_at))
@@ -305,7 +305,7 @@ class SessionRunner:
 
         def admit(session: Session) -> None:
             now = session.state.run
-            if now is None or now.phase not in ("running", "paused"):
+            if now is None or now.status not in ("running", "paused"):
                 raise SessionConflict(f"The run of session {session.id!r} has ended meanwhile.")
             check_agent(agent, session, accepts=self._accepts_change)
 
@@ -769,7 +769,7 @@ async def stranded_sessions(
     workers = await list_workers(journal) if agents is None else (_planned(await made_agents(makers_of(agents))),)
     ids = session_ids
     if ids is None:
-        ids = [row.id for row in await journal.sessions(SessionFilter(phases=_OPEN))]
+        ids = [row.id for row in await journal.sessions(SessionFilter(run_statuses=_OPEN))]
     is_preview = agents is not None
     held = () if is_preview else await held_of(journal, ids)
     found = [await _judged(journal, one, workers, is_preview=is_preview) for one in ids if one not in held]
@@ -848,7 +848,7 @@ async def _judged(
     task, run = state.submitted, state.run
     if task is not None:
         agent, tenant, fingerprint = task.agent, task.tenant, {}
-    elif run is not None and run.phase in ("running", "paused"):
+    elif run is not None and run.status in ("running", "paused"):
         agent, tenant, fingerprint = run.agent, "", run.fingerprint
         is_for_workers = bool(run.worker) or any(agent in worker.agents for worker in workers)
         if not (is_for_workers or (is_preview and agent)):

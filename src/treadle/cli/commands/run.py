@@ -105,7 +105,7 @@ async def start(
 async def resume(options: ResumeOptions, terminal: Terminal) -> int:
     """Resume one session's run, named or the last, or those of all that fulfil the conditions; return the exit code."""
     terminal.hides_logs = True
-    has_conditions = any(one is not None for one in (options.tenant, options.agent, options.state, options.older_than))
+    has_conditions = any(one is not None for one in (options.tenant, options.agent, options.status, options.older_than))
     if not has_conditions and (options.id is None) is not options.is_last:
         raise UsageError(
             "Name one session: `treadle resume ID`, or `treadle resume --last`. `treadle sessions` lists all."
@@ -119,7 +119,7 @@ async def resume(options: ResumeOptions, terminal: Terminal) -> int:
 
 async def _resume_all(journal: Journal, options: ResumeOptions, terminal: Terminal) -> int:
     """Resume one run after the other."""
-    chosen = await chosen_sessions(journal, options, phases=("stopped", "failed", "paused", "running"))
+    chosen = await chosen_sessions(journal, options, run_statuses=("stopped", "failed", "paused", "running"))
 
     async def act(one: Chosen) -> None:
         if code := await _resume_one(journal, one.id, options, terminal):
@@ -278,13 +278,14 @@ async def cancel(options: CancelOptions, terminal: Terminal) -> int:
         if not await session.cancel(by=person(options)):
             raise UsageError(f"Session {session.id} has no run to cancel: it is {session.state.status}.")
         is_live = await is_held(journal, session.id)
-        was_paused = session.state.phase == "paused" and not is_live
+        was_paused = session.state.run_status == "paused" and not is_live
         was_withdrawn = session.state.run is None and session.state.submitted is None
         if options.as_json:
-            phase = session.state.phase
-            terminal.data(
-                {"id": session.id, "cancelled": True, "status": session.state.status, "phase": phase, "state": phase}
-            )
+            run_status = session.state.run_status
+            names = dict.fromkeys(
+                ("run_status", "state"), run_status
+            )  # the second for programs that read the name before
+            terminal.data({"id": session.id, "cancelled": True, "status": session.state.status, **names})
         is_child = session.state.root_id != session.id
         is_ours = not is_child and (session.state.run is None or not (session.state.run.worker or program_of(session)))
         then = await continuing(journal, session.state.root_id, options)
@@ -309,7 +310,7 @@ async def _cancel_all(options: CancelOptions, terminal: Terminal) -> int:
     """Cancel all runs and tasks that fulfil the conditions."""
     by = person(options)
     async with opened(settings_of(options).journal, must_exist=True) as journal:
-        chosen = await chosen_sessions(journal, options, phases=("queued", "running", "paused"))
+        chosen = await chosen_sessions(journal, options, run_statuses=("queued", "running", "paused"))
 
         async def act(one: Chosen) -> None:
             async with opened_session(journal, one.id) as session:

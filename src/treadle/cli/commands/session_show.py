@@ -143,7 +143,7 @@ async def explain(options: ExplainOptions, terminal: Terminal) -> int:
         terminal.data(
             {
                 **msgspec.to_builtins(explanation),
-                "state": explanation.phase,
+                "state": explanation.run_status,
                 "stranded": stranded[0] if stranded else None,
             }
         )

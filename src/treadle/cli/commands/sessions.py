@@ -66,7 +66,7 @@ class _Row(msgspec.Struct, kw_only=True):
         info = msgspec.to_builtins(self.info)
         info |= {
             "status": self.info.status,
-            "state": self.info.phase,
+            "state": self.info.run_status,
         }  # the second for programs that read the name before
         return {**info, **figures, "cost": cost, "fault": self.fault or None, "stranded": self.stranded or None}
 
@@ -82,7 +82,7 @@ async def list_sessions(options: ListOptions, terminal: Terminal) -> int:
             after = "" if options.after is None else (await find_session(journal, options.after)).cursor
             infos = await journal.sessions(_filter(options, after))
             looked = infos if "stranded" in options.states else infos[:limit]
-            ids = [info.id for info in looked if info.phase in _OPEN]
+            ids = [info.id for info in looked if info.run_status in _OPEN]
             stranded = {one.session_id: one.message for one in await stranded_in(journal, options, session_ids=ids)}
             for info in infos:
                 if limit is not None and len(rows) == limit:

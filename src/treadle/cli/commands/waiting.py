@@ -339,7 +339,7 @@ async def resolve(options: ResolveOptions, terminal: Terminal) -> int:
         async with opened_session(journal, session_id) as session:
             about = next((one for one in session.doubts() if one.call_id == call_id), None)
             await session.resolve(call_id, outcome, reason=reason, by=by)
-            is_over = session.state.phase == "completed" and session.state.root_id == session_id
+            is_over = session.state.run_status == "completed" and session.state.root_id == session_id
             then = "" if is_over else await continuing(journal, session.state.root_id, options)
     word = "done" if isinstance(outcome, Done) else "not_done" if outcome is NotDone else "unknown"
     if options.as_json:

@@ -331,7 +331,7 @@ async def retry(options: RetryOptions, terminal: Terminal) -> int:
         raise UsageError("--key is for one task: give its session.")
     async with opened(settings_of(options).journal, must_exist=True) as journal:
         if options.has_conditions:
-            chosen = await chosen_sessions(journal, options, phases=("failed", "stopped"))
+            chosen = await chosen_sessions(journal, options, run_statuses=("failed", "stopped"))
 
             async def act(one: Chosen) -> None:
                 await retry_task(journal, one.id, deadline=options.deadline, by=person(options))

@@ -116,7 +116,7 @@ class NamedOptions(Options, frozen=True, kw_only=True):
     is_last: Annotated[bool, Flag("--last", _LAST)] = False
 
 
-_Phase: TypeAlias = Literal["active", "queued", "running", "paused", "stopped", "failed", "completed", "suspended"]
+_Status: TypeAlias = Literal["active", "queued", "running", "paused", "stopped", "failed", "completed", "suspended"]
 _Tenant: TypeAlias = Annotated[str | None, Flag("--tenant NAME", "all of this tenant; '' for those without one")]
 _Agent: TypeAlias = Annotated[str | None, Flag("--agent NAME", "all of this agent")]
 _OlderThan: TypeAlias = Annotated[
@@ -128,7 +128,7 @@ _Limit: TypeAlias = Annotated[
 ]
 _Preview: TypeAlias = Annotated[bool, Flag("--dry-run", "with conditions: only list what it would be")]
 _Sure: TypeAlias = Annotated[bool, Flag("--yes", "with conditions: do it without a question")]
-_InState: TypeAlias = Annotated[_Phase | None, Flag("--state STATE", "all in this state")]
+_WithStatus: TypeAlias = Annotated[_Status | None, Flag("--status --state STATUS", "all in this state")]
 
 
 class BulkOptions(NamedOptions, frozen=True, kw_only=True):
@@ -144,7 +144,9 @@ class BulkOptions(NamedOptions, frozen=True, kw_only=True):
     @property
     def has_conditions(self) -> bool:
         """Whether it is about all that fulfil some conditions."""
-        return any(getattr(self, name, None) is not None for name in ("tenant", "agent", "older_than", "state", "tool"))
+        return any(
+            getattr(self, name, None) is not None for name in ("tenant", "agent", "older_than", "status", "tool")
+        )
 
 
 # --- Runs: what begins one, or continues it.
@@ -208,7 +210,7 @@ class ResumeOptions(RunningOptions, frozen=True, kw_only=True):
     ] = False
     tenant: _Tenant = None
     agent: _Agent = None
-    state: _InState = None
+    status: _WithStatus = None
     older_than: _OlderThan = None
     limit: _Limit = 500
     is_preview: _Preview = False
@@ -230,7 +232,7 @@ class CancelOptions(BulkOptions, frozen=True, kw_only=True):
     command = "cancel"
     group = "sessions"
     code = "run.cancel"
-    state: _InState = None
+    status: _WithStatus = None
     by: Annotated[str | None, Flag("--by NAME", _DECIDES)] = None
 
 
@@ -392,7 +394,7 @@ class RetryOptions(BulkOptions, frozen=True, kw_only=True):
     group = "worker"
     code = "workers.retry"
     shared = ungrouped("deadline", *LISTING)
-    state: _InState = None
+    status: _WithStatus = None
     key: Annotated[str | None, Flag("--key KEY", "a new idempotency key: begin from nothing")] = None
     may_repeat: Annotated[bool, Flag("--may-repeat", "with --key: begin also if that may do again what was done")] = (
         False
@@ -1051,7 +1053,7 @@ class ExportOptions(NamedOptions, frozen=True, kw_only=True):
 class StatusOptions(BulkOptions, frozen=True, kw_only=True):
     """A change of the status of a session, or of all that fulfil some conditions."""
 
-    state: _InState = None
+    status: _WithStatus = None
     reason: Annotated[str, Flag("--reason TEXT", "reason to record")] = ""
     by: Annotated[str | None, Flag("--by NAME", _DECIDES)] = None
 

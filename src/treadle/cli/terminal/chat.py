@@ -876,7 +876,7 @@ async def _greet(chat: Chat, face: Face) -> None:
     face.tell(f"Session {chat.session.id}: {counted(len(chat.session.messages), 'message')}.")
     await recall(chat)
     run = chat.session.state.run
-    if run is not None and run.phase in ("paused", "running"):
+    if run is not None and run.status in ("paused", "running"):
         face.tell(
             f"Its last run did not finish. /resume {chat.session.id[:8]} continues it; a new message starts a new task."
         )

@@ -470,12 +470,12 @@ async def sessions_to_resume(chat: Conversation) -> list[tuple[str, Option]]:
     """Return the sessions that can be continued here by their ids, the last changed first, with its folder where it is another one."""
     found: list[tuple[str, Option]] = []
     for info in await chat.journal.sessions():
-        if info.status == "deleted" or info.phase == "queued" or info.id == chat.session.id:
+        if info.status == "deleted" or info.run_status == "queued" or info.id == chat.session.id:
             continue
         if len(found) == _LISTED:
             break
         if (where := await _place(chat, info)) is not None:
-            says = f"{shown_time(info.updated_at)}  {info.phase}{where}  {info.id}"
+            says = f"{shown_time(info.updated_at)}  {info.run_status}{where}  {info.id}"
             found.append((info.id, Option(one_line(info.task, 50) or "(no task yet)", says)))
     return found
 

@@ -209,7 +209,7 @@ async def _resume(chat: Conversation, rest: str) -> None:
         chat.face.tell(f"note: {says}")
     await recall(chat)
     run = chat.session.state.run
-    if run is not None and run.phase in ("paused", "running"):
+    if run is not None and run.status in ("paused", "running"):
         chat.face.tell("Its run did not finish, and continues now.")
         await chat.go_on()
 

@@ -73,7 +73,7 @@ class ShellTools:
             yield _Open(_tools(self._root, processes))
         finally:
             run = session.state.run
-            if run is None or run.phase not in ("running", "paused"):  # none: opened for many runs, of other sessions
+            if run is None or run.status not in ("running", "paused"):  # none: opened for many runs, of other sessions
                 await _threads.submit(processes.end_task)
 
     @property
