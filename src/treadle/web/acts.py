@@ -190,7 +190,7 @@ class Acts:
         self._runs.add(task)
         task.add_done_callback(self._runs.discard)
 
-    async def try_out(self, agent: str, text: str, session_id: str | None, by: str) -> dict[str, Any]:
+    async def try_out(self, agent: str, text: str, session_id: str | None, *, tenant: str, by: str) -> dict[str, Any]:
         """Send a message to an agent of this process, in a new session or in one that an earlier message began."""
         if self.agents is None:
             raise ConfigurationError("This page has no agents to try. Give it some: treadle web --agents FILE.py.")
@@ -203,7 +203,8 @@ class Acts:
                     f"The session is {session.state.status}: answer or cancel what is under way first."
                 )
             if session_id is None:
-                await session.change(metadata={"tried_by": by}, by=by)
+                of_tenant = {"tenant": tenant} if tenant else {}
+                await session.change(metadata={"tried_by": by, **of_tenant}, by=by)
         self._start(self._tried(found, text, session.id))
         return {"session": session.id}
 

@@ -4,7 +4,7 @@ import asyncio
 import csv
 import io
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -38,6 +38,8 @@ _MOST_BYTES = 256 * 1024
 _MOST_FIELDS = 64
 _ACTS_A_MINUTE = 120
 _MOST_STREAMS = 200
+_MOST_STREAMS_EACH = 40
+"""Of one person: others are still told of what changes."""
 _MOST_AT_ONCE = 500
 _HERE = Path(__file__).parent
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "testserver"})
@@ -213,7 +215,7 @@ class _Site:
         self._snapshot: Snapshot | None = None
         self._acts: Acts | None = None
         self._recent: dict[str, deque[float]] = {}
-        self._streams = 0
+        self._streams: Counter[str] = Counter()
         self._templates = _templates()
 
     # --- the journal: opened by the first request, since the lifespan of a mounted application is never run
@@ -384,11 +386,11 @@ class _Site:
         message = ""
         if request.method == "POST":
             form = await request.form(max_files=0, max_fields=4)
-            self._check_attempts()
             person = self.access.of_secret(str(form.get("token", "")).strip())
             if person is not None:
                 is_own = place.startswith("/") and not place.startswith(("//", "/\\"))
                 return self._let_in(request, self.access.log_in(person), place if is_own else "/inbox")
+            self._check_attempts()  # after the right ones: nobody is locked out by a stranger's guesses
             message = "This token is not known."
         body = self._templates.get_template("login.html").render(
             root=_root(request), message=message, has_tokens=bool(self.access.tokens), action=str(request.url.query)
@@ -411,11 +413,13 @@ class _Site:
 
     # --- what a person sees
 
-    def _check_sees(self, request: Request, session_id: str) -> None:
+    async def _check_sees(self, request: Request, session_id: str) -> None:
         """Refuse a session that this person must not see, as if there were none."""
         person: Person = request.state.person
-        snapshot = self._snapshot
-        if snapshot is None or session_id not in snapshot.infos or not person.sees(snapshot.tenant_of(session_id)):
+        snapshot = await self.snapshot()
+        if session_id not in snapshot.infos:  # it may be a moment old
+            await snapshot.refresh()
+        if session_id not in snapshot.infos or not person.sees(snapshot.tenant_of(session_id)):
             raise UnknownSession(f"There is no session {session_id[:80]!r} here.")
 
     async def page_inbox(self, request: Request) -> Response:
@@ -427,7 +431,7 @@ class _Site:
     async def page_request(self, request: Request) -> Response:
         snapshot = await self.snapshot()
         session_id, item_id = request.query_params.get("session", ""), request.query_params.get("id", "")
-        self._check_sees(request, session_id)
+        await self._check_sees(request, session_id)
         found = views.inbox(snapshot, request.state.person, size=1_000_000)
         item = next((one for one in found.items if one["id"] == item_id and one["session"] == session_id), None)
         call = None if item is not None else await self._answered(snapshot, session_id, item_id)
@@ -496,7 +500,7 @@ class _Site:
 
     async def _session(self, request: Request, session_id: str) -> dict[str, Any]:
         snapshot = await self.snapshot()
-        self._check_sees(request, session_id)
+        await self._check_sees(request, session_id)
         events = await snapshot.journal.read(session_id)
         below = {session_id: events}
         await self._read_below(snapshot.journal, events, below)
@@ -536,7 +540,7 @@ class _Site:
 
     async def _costs(self, request: Request) -> dict[str, Any]:
         snapshot = await self.snapshot()
-        days = min(float(request.query_params.get("days") or 30), 3660.0)
+        days = max(1, min(_number(request, "days", 30), 3660))
         return views.costs(snapshot, request.state.person, by=request.query_params.get("by") or "model", days=days)
 
     async def page_try(self, request: Request) -> Response:
@@ -603,7 +607,7 @@ class _Site:
         named = one if isinstance(one, dict) else {}
         session_id, item_id = str(named.get("session", "")), str(named.get("id", ""))
         try:
-            self._check_sees(request, session_id)
+            await self._check_sees(request, session_id)
             done = await act(session_id, item_id, given, request.state.person.signature)
         except (TreadleError, msgspec.MsgspecError) as error:
             status, message = told(error)
@@ -621,7 +625,7 @@ class _Site:
         given = await _body(request)
         snapshot = await self.snapshot()
         session_id = str(given.get("session", ""))
-        self._check_sees(request, session_id)
+        await self._check_sees(request, session_id)
         done = await self.acts.answer(session_id, str(given.get("id", "")), given, request.state.person.signature)
         await snapshot.refresh()
         return _json(done)
@@ -652,7 +656,7 @@ class _Site:
 
     async def _act(self, request: Request, act: str, session_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            self._check_sees(request, session_id)
+            await self._check_sees(request, session_id)
             done = await self.acts.act(act, session_id, given, request.state.person.signature)
         except (TreadleError, msgspec.MsgspecError) as error:
             status, message = told(error)
@@ -662,7 +666,7 @@ class _Site:
     async def api_events(self, request: Request) -> Response:
         snapshot = await self.snapshot()
         session_id = request.query_params.get("session", "")
-        self._check_sees(request, session_id)
+        await self._check_sees(request, session_id)
         events = await snapshot.journal.read(session_id, after=_number(request, "after", 0))
         return _json(
             {"events": views.hidden([event_object(event) for event in events[: _number(request, "limit", 1000)]])}
@@ -671,7 +675,7 @@ class _Site:
     async def export(self, request: Request) -> Response:
         await self.snapshot()
         session_id = request.query_params.get("session", "")
-        self._check_sees(request, session_id)
+        await self._check_sees(request, session_id)
         is_exact = request.query_params.get("exact") == "1"
         if is_exact and not request.state.person.may("operate"):
             raise Refused(403, "Exact lines hold what agents read and write, with secrets: they need the role operate.")
@@ -707,9 +711,13 @@ class _Site:
         snapshot = await self.snapshot()
         session_id = given.get("session")
         if session_id is not None:
-            self._check_sees(request, str(session_id))
+            await self._check_sees(request, str(session_id))
+        person: Person = request.state.person
+        if session_id is None and person.tenants == ():
+            raise Refused(403, "Your token has no tenant for whom an agent could run.")
+        tenant = "" if person.tenants is None else person.tenants[0]  # what they run is theirs, and seen by them
         done = await self.acts.try_out(
-            str(given.get("agent", "")), str(given.get("text", "")), session_id, request.state.person.signature
+            str(given.get("agent", "")), str(given.get("text", "")), session_id, tenant=tenant, by=person.signature
         )
         await snapshot.refresh()
         return _json(done)
@@ -726,13 +734,13 @@ class _Site:
                 waiting = views.inbox(snapshot, person, size=1).total
                 yield _event("changed", {"version": version, "waiting": waiting})
 
-        return self._stream(told_versions())
+        return self._stream(request, told_versions())
 
     async def live(self, request: Request) -> Response:
         """Tell a page of each event of a session, and of its texts while they come."""
         snapshot = await self.snapshot()
         session_id = request.query_params.get("session", "")
-        self._check_sees(request, session_id)
+        await self._check_sees(request, session_id)
         after = _number(request, "after", 0)
 
         async def told_events() -> AsyncIterator[bytes]:
@@ -740,20 +748,21 @@ class _Site:
                 yield _live(event)
             yield _event("end", {})
 
-        return self._stream(told_events())
+        return self._stream(request, told_events())
 
-    def _stream(self, source: AsyncIterator[bytes]) -> Response:
-        if self._streams >= _MOST_STREAMS:
+    def _stream(self, request: Request, source: AsyncIterator[bytes]) -> Response:
+        person: Person = request.state.person
+        if self._streams.total() >= _MOST_STREAMS or self._streams[person.signature] >= _MOST_STREAMS_EACH:
             raise Refused(503, "Too many pages are open. Close some.")
 
         async def counted() -> AsyncIterator[bytes]:
-            self._streams += 1
+            self._streams[person.signature] += 1
             try:
                 yield b": hello\n\n"
                 async for piece in source:
                     yield piece
             finally:
-                self._streams -= 1
+                self._streams[person.signature] -= 1
                 with suppress(RuntimeError):
                     await source.aclose()  # type: ignore[attr-defined]  # a generator
 

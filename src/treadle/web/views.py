@@ -737,7 +737,7 @@ def fleet(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def costs(snapshot: Snapshot, person: Person, *, by: str, days: float) -> dict[str, Any]:
+def costs(snapshot: Snapshot, person: Person, *, by: str, days: int) -> dict[str, Any]:
     """Return what was used: lines by day and `by` (tenant, agent or model), and their sums.
 
     Raises:
@@ -745,7 +745,7 @@ def costs(snapshot: Snapshot, person: Person, *, by: str, days: float) -> dict[s
     """
     if by not in _BY:
         raise ConfigurationError(f"Costs are shown by {', '.join(_BY)}; got {by!r:.40}.")
-    first = datetime.fromtimestamp(time.time() - (days - 1) * 86400.0, UTC).date().isoformat()
+    first = datetime.fromtimestamp(time.time() - (days - 1) * 86400, UTC).date().isoformat()
     lines = _used_since(snapshot, person, first)
     groups = _groups(lines, by)
     series = {group["name"]: group["series"] for group in groups}
@@ -827,6 +827,17 @@ _HIDDEN_CHARS = re.compile(
 _MARKDOWN = (
     MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"]).disable("image")
 )
+
+
+def _opened_apart(self: Any, tokens: Any, index: int, options: Any, env: Any) -> str:  # Any: of markdown-it's renderer
+    """Draw a link that a model wrote so that it leaves the page where it is, and tells the other site nothing."""
+    tokens[index].attrSet("rel", "noopener noreferrer nofollow")
+    tokens[index].attrSet("target", "_blank")
+    drawn: str = self.renderToken(tokens, index, options, env)
+    return drawn
+
+
+_MARKDOWN.add_render_rule("link_open", _opened_apart)
 
 
 def _markdown(text: str) -> Markup:
