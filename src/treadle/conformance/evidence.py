@@ -88,6 +88,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """The provider's reasons to refuse requests as they were."""
     executions: tuple[Execution, ...]
     exits: tuple[Exit, ...]
+    proposed: tuple[str, ...] = ()
+    """The ids of the calls that the provider proposed, in order."""
 
     @property
     def last(self) -> Exit:
@@ -103,8 +105,15 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         return [one for one in self.ran(tool) if one.is_done]
 
     def results(self, call_id: str) -> list[Item]:
-        """Return the results of one call in the first request that has any."""
-        return next((found for request in self.requests if (found := request.results(call_id))), [])
+        """Return the results of one call in the first request that has any. A loop may have given the call another id."""
+        return next(
+            (found for request in self.requests if (found := request.results(self._id_in(request, call_id)))), []
+        )
+
+    def _id_in(self, request: Request, call_id: str) -> str:
+        calls = [item.id for item in request.items if item.kind == "call"]
+        place = self.proposed.index(call_id) if call_id in self.proposed else len(calls)
+        return call_id if call_id in calls or place >= len(calls) else calls[place]
 
 
 def executions_in(path: Path) -> Iterator[Execution]:

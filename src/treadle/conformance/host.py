@@ -163,6 +163,8 @@ class JobTool:
 
     def _kill(self) -> None:
         os.killpg(os.getpgid(self._subject), signal.SIGKILL)
+        if self._subject != os.getpid():
+            raise ConnectionResetError("the process that called is gone")
         threading.Event().wait(_FOREVER)  # the signal comes at once, and no code of the subject runs meanwhile
 
     def _dressed(self, run: Callable[..., Any]) -> Callable[..., Any]:
@@ -261,11 +263,11 @@ class Job:
     """Seconds that a tool may take; None for no limit."""
     model_timeout: float | None
     """Seconds that the provider may be silent; None for the loop's own limit."""
+    max_result_chars: int | None
+    """Characters of one result that the model is shown; None for the loop's own limit."""
     decisions: list[dict[str, Any]]
     """What the person has decided: objects of tool, arguments and allow."""
     tools: list[JobTool]
-    more: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """What programs in other languages need: where the tools are."""
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> "Job":

@@ -5,6 +5,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from treadle import Agent, Budget, Tool, ToolContext, allow, open_session, resolve_model
 from treadle.conformance.host import Job, JobTool
 from treadle.providers import Timeouts
@@ -45,12 +47,15 @@ def _agent(job: Job) -> Agent:
         stream=job.stream,
         timeouts=Timeouts() if seconds is None else Timeouts(first_byte_seconds=seconds, idle_seconds=seconds),
     )
+    budget = Budget(max_model_turns=job.max_steps, max_retries_per_model_call=job.max_attempts - 1)
+    if job.max_result_chars is not None:
+        budget = msgspec.structs.replace(budget, max_tool_result_chars=job.max_result_chars)
     return Agent(
         model,
         tools=[_tool(one, job) for one in job.tools],
         instructions=job.system,
         policy=allow("*"),
-        budget=Budget(max_model_turns=job.max_steps, max_retries_per_model_call=job.max_attempts - 1),
+        budget=budget,
     )
 
 
@@ -76,7 +81,7 @@ def _prepare() -> None:
             told = {
                 "action": "start", "prompt": "Go.", "system": "Be brief.", "dialect": dialect, "model": "mock", "stream": True,
                 "base_url": provider.base_url, "root_url": "", "api_key": "none", "state": folder, "session": dialect, "keeps_state": True,
-                "max_steps": 3, "max_attempts": 1, "tool_timeout": None, "model_timeout": None, "decisions": [],
+                "max_steps": 3, "max_attempts": 1, "tool_timeout": None, "model_timeout": None, "max_result_chars": None, "decisions": [],
                 "ledger": str(Path(folder) / "ledger"),
                 "tools": [
                     {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}, "effect": "read",
@@ -96,5 +101,5 @@ adapter.prepare = _prepare  # type: ignore[attr-defined]  # the same
 adapter.offers = (  # type: ignore[attr-defined]  # the same
     *_MODELS,
     *("stream", "max_steps", "retries", "tool_timeout", "model_timeout", "effects", "sessions", "handover", "resume"),
-    *("approvals", "cancel", "usage"),
+    *("approvals", "cancel", "usage", "result_limit"),
 )

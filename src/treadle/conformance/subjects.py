@@ -36,6 +36,9 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 class Running(Protocol):
     """One process of a subject."""
 
+    @property
+    def pid(self) -> int: ...
+
     async def wait(self) -> int:
         """Return its exit code, negative for a signal, once it has ended."""
         ...
@@ -50,6 +53,11 @@ class Subject(Protocol):
 
     @property
     def about(self) -> About: ...
+
+    @property
+    def wants_service(self) -> bool:
+        """Whether it finds the tools over HTTP, and not as functions."""
+        ...
 
     async def start(self, job: Mapping[str, Any], folder: Path) -> Running:
         """Begin one job. Its standard output and error go to files `stdout` and `stderr` of the folder."""
@@ -66,6 +74,10 @@ class _Spawned:
     def __init__(self, process: Process) -> None:
         self._process = process
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     async def wait(self) -> int:
         return await self._process.wait()
 
@@ -77,15 +89,19 @@ class _Forked:
     """A process that the host has forked."""
 
     def __init__(self) -> None:
-        self.pid: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.begun: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    @property
+    def pid(self) -> int:
+        return self.begun.result()
 
     async def wait(self) -> int:
         return await asyncio.shield(self.exit)
 
     def kill(self) -> None:
-        if self.pid.done() and not self.exit.done():
-            _kill_group(self.pid.result())
+        if not self.exit.done():
+            _kill_group(self.pid)
 
 
 class AdapterSubject:
@@ -97,6 +113,8 @@ class AdapterSubject:
         folder: Where its module is; the current folder by default.
         offers: What the loop can do (default: what the adapter says in its attribute `offers`).
     """
+
+    wants_service = False
 
     def __init__(
         self,
@@ -165,7 +183,7 @@ class AdapterSubject:
         forked = self._forked[number] = _Forked()
         asked = {"id": number, "job": job, "stdout": str(folder / "stdout"), "stderr": str(folder / "stderr")}
         self._process.stdin.write(json.dumps(asked).encode() + b"\n")
-        await forked.pid
+        await forked.begun
         return forked
 
     async def _start_apart(self, job: Mapping[str, Any], folder: Path) -> Running:
@@ -187,12 +205,12 @@ class AdapterSubject:
             told = json.loads(line)
             forked = self._forked[told["id"]]
             if "pid" in told:
-                forked.pid.set_result(told["pid"])
+                forked.begun.set_result(told["pid"])
             else:
                 forked.exit.set_result(told["exit"])
                 del self._forked[told["id"]]
         for forked in self._forked.values():  # the host itself has ended: so has all that it forked
-            for waited in (forked.pid, forked.exit):
+            for waited in (forked.begun, forked.exit):
                 if not waited.done():
                     waited.set_result(-signal.SIGKILL)
 
@@ -212,6 +230,8 @@ class CommandSubject:
         command: The command line.
         offers: What its loop can do, beside the dialects.
     """
+
+    wants_service = True
 
     def __init__(self, command: str, *, offers: frozenset[str]) -> None:
         try:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -13,6 +13,7 @@ import msgspec
 from treadle.conformance.checks import accepted, ended
 from treadle.conformance.evidence import Evidence, Exit, executions_in, request_of
 from treadle.conformance.scenario import DIALECTS, Act, DialectName, Scenario
+from treadle.conformance.service import served_tools
 from treadle.conformance.subjects import About, Running, Subject
 from treadle.fields import Documented
 from treadle.testing import MockProvider, Script, Turn
@@ -96,14 +97,11 @@ async def run_suite(
             on_verdict(verdict)
         return verdict
 
-    async with subject, asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(judged(scenario, dialect))
-            for scenario in scenarios
-            for dialect in dialects
-            if dialect in scenario.dialects
-        ]
-    return Report(subject=subject.about, verdicts=tuple(task.result() for task in tasks))
+    async with subject:
+        verdicts = await asyncio.gather(
+            *(judged(one, dialect) for one in scenarios for dialect in dialects if dialect in one.dialects)
+        )
+    return Report(subject=subject.about, verdicts=tuple(verdicts))
 
 
 def _missing(scenario: Scenario, dialect: DialectName, offers: frozenset[str]) -> tuple[str, ...]:
@@ -137,6 +135,7 @@ class _Trial:
         self._turns = Script(scenario.turns_in(dialect)).turns
         self._asked = 0
         self._played = 0
+        self._proposed: list[str] = []
         self._kill_at: int | None = None
         self._running: Running | None = None
 
@@ -149,18 +148,38 @@ class _Trial:
 
     async def _evidence(self, folder: Path) -> Evidence:
         exits = []
-        async with MockProvider(self._respond, api_key=_API_KEY, lenient_arguments=True) as provider:
+        async with (
+            MockProvider(self._respond, api_key=_API_KEY, lenient_arguments=True) as provider,
+            self._service(folder) as addresses,
+        ):
             for number, act in enumerate(self._scenario.acts):
                 place = folder / str(number)
                 place.mkdir()
-                exits.append(await self._carry_out(act, self._job(act, provider, folder), place))
+                job = {**self._job(act, provider.base_url, folder), **addresses}
+                exits.append(await self._carry_out(act, job, place))
         return Evidence(
             dialect=self._dialect,
             requests=tuple(request_of(one) for one in provider.requests if one.method == "POST"),
             refusals=tuple(str(one) for one in provider.refusals),
             executions=tuple(executions_in(folder / "ledger")),
             exits=tuple(exits),
+            proposed=tuple(dict.fromkeys(self._proposed)),
         )
+
+    @contextlib.asynccontextmanager
+    async def _service(self, folder: Path) -> AsyncIterator[Mapping[str, str]]:
+        """Serve the tools to a subject that finds them over HTTP."""
+        if not self._subject.wants_service:
+            yield {}
+            return
+
+        def process() -> int:
+            assert self._running is not None
+            return self._running.pid
+
+        tools = msgspec.to_builtins(self._scenario.tools)
+        async with served_tools(tools, str(folder / "ledger"), process) as addresses:
+            yield addresses._asdict()
 
     def _respond(self, body: Any) -> Turn:
         """Play the next turn. A request at which the process is killed takes none."""
@@ -171,9 +190,10 @@ class _Trial:
             return Turn(text="Nobody reads this.")
         turn = self._turns[min(self._played, len(self._turns) - 1)]
         self._played += 1
+        self._proposed += [one.id for one in turn.calls if isinstance(one.id, str)]
         return turn
 
-    def _job(self, act: Act, provider: MockProvider, folder: Path) -> dict[str, Any]:
+    def _job(self, act: Act, base_url: str, folder: Path) -> dict[str, Any]:
         scenario = self._scenario
         state = folder / "state"
         state.mkdir(exist_ok=True)
@@ -182,8 +202,8 @@ class _Trial:
             "prompt": act.prompt,
             "system": "You are a careful assistant.",
             "dialect": _next(self._dialect) if act.is_elsewhere else self._dialect,
-            "base_url": provider.base_url,
-            "root_url": provider.base_url.removesuffix("/v1"),
+            "base_url": base_url,
+            "root_url": base_url.removesuffix("/v1"),
             "api_key": _API_KEY,
             "model": "mock",
             "stream": "stream" in self._subject.about.offers,
@@ -194,6 +214,7 @@ class _Trial:
             "max_attempts": 3,
             "tool_timeout": None,
             "model_timeout": None,
+            "max_result_chars": None,
             "decisions": list(act.decisions),
             "ledger": str(folder / "ledger"),
             "tools": msgspec.to_builtins(scenario.tools),

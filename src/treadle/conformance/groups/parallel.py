@@ -28,10 +28,12 @@ def _all_results(*ids: str) -> Check:
     """The request after the response has exactly one result for each call, in the order of the calls."""
 
     def holds(evidence: Evidence) -> bool:
-        found = [item.id for request in evidence.requests[1:2] for item in request.items if item.kind == "result"]
-        return found == list(ids)
+        items = [item for request in evidence.requests[1:2] for item in request.items]
+        found = [item.id for item in items if item.kind == "result"]
+        called = [item.id for item in items if item.kind == "call"]
+        return found == list(ids) or (len(found) == len(ids) and found == called)
 
-    return sent(f"the second request has the results of {', '.join(ids)}, in this order", holds)
+    return sent(f"the second request has the {len(ids)} results, in the order of the calls", holds)
 
 
 def _own_results(evidence: Evidence) -> bool:
