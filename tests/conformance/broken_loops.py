@@ -6,25 +6,35 @@ from types import SimpleNamespace
 from typing import Any
 
 import jsonschema_rs
-from bare_loop import TRANSIENT, Job, JobTool, Loop, adapter_of
+from bare_loop import OFFERS, TRANSIENT, Job, JobTool, Loop
 
+LOOPS: dict[str, type[Loop]] = {}
+"""The loops by their names."""
 BUGS: dict[str, set[str]] = {}
-"""The ids of the scenarios that each loop fails, by the name of its adapter."""
+"""The ids of the scenarios that each loop fails."""
 
 
-def shown_by(*scenarios: str) -> Any:
-    """Make a loop an adapter of this module, which fails just these scenarios."""
+def shown_by(*groups: str) -> Any:
+    """Say which scenarios a loop fails: each text is a group with names in it."""
 
     def made(kind: type[Loop]) -> type[Loop]:
-        name = f"{kind.__name__}_loop"
-        globals()[name] = adapter_of(kind)
-        BUGS[name] = set(scenarios)
+        parts = [text.partition(": ") for text in groups]
+        LOOPS[kind.__name__] = kind
+        BUGS[kind.__name__] = {f"{group}/{name}" for group, _, names in parts for name in names.split()}
         return kind
 
     return made
 
 
-@shown_by()
+def adapter(job: Job) -> dict[str, Any]:
+    """Run the loop that the job names as its model."""
+    return LOOPS[job.model](job).run()
+
+
+adapter.offers = OFFERS
+
+
+@shown_by("identity: told-twice")
 class RunsARepeatedCall(Loop):
     """It takes a call that comes twice for two calls."""
 
@@ -36,7 +46,7 @@ class RunsARepeatedCall(Loop):
         super().take(answer)
 
 
-@shown_by()
+@shown_by("identity: same-id")
 class KeepsIdsAsTheyCome(Loop):
     """It sends ids back that are not unique."""
 
@@ -44,7 +54,7 @@ class KeepsIdsAsTheyCome(Loop):
         return [call for at, call in enumerate(calls) if call not in calls[:at]]
 
 
-@shown_by()
+@shown_by("schemas: unknown-tool wrong-case longer-name no-tools unknown-among-known", "limits: unknown-for-ever")
 class ForgetsUnknownTools(Loop):
     """It gives no result for a tool that does not exist."""
 
@@ -52,7 +62,7 @@ class ForgetsUnknownTools(Loop):
         return super().outcome(call, decided) if call["function"]["name"] in self.tools else None
 
 
-@shown_by()
+@shown_by("schemas: unknown-tool wrong-case longer-name unknown-among-known")
 class DiesOfUnknownTools(Loop):
     """It raises when a tool does not exist."""
 
@@ -60,7 +70,7 @@ class DiesOfUnknownTools(Loop):
         raise KeyError(call["function"]["name"])
 
 
-@shown_by()
+@shown_by("schemas: wrong-case longer-name")
 class FindsToolsByPrefix(Loop):
     """It takes a tool whose name is nearly the one that was called."""
 
@@ -70,7 +80,12 @@ class FindsToolsByPrefix(Loop):
         return super().outcome({**call, "function": {**call["function"], "name": near}}, decided)
 
 
-@shown_by()
+@shown_by(
+    "schemas: unknown-among-known",
+    "parallel: own-result one-fails one-invalid",
+    "timeouts: sibling",
+    "approvals: sibling",
+)
 class SwapsResults(Loop):
     """It pairs the results of a response with its calls from the end."""
 
@@ -80,7 +95,7 @@ class SwapsResults(Loop):
             super().keep_results(calls, swapped)
 
 
-@shown_by()
+@shown_by("schemas: unknown-among-known", "parallel: one-fails one-invalid", "timeouts: sibling")
 class DropsTheRestOfABatch(Loop):
     """When one call of a response fails, the others lose their results."""
 
@@ -90,7 +105,7 @@ class DropsTheRestOfABatch(Loop):
             super().keep_results(calls, dict.fromkeys(results, failed[0]) if failed else results)
 
 
-@shown_by()
+@shown_by("timeouts: write sibling own-timeout")
 class PaysAgainAfterATimeout(Loop):
     """It runs a call again that timed out, whatever it does."""
 
@@ -100,7 +115,7 @@ class PaysAgainAfterATimeout(Loop):
         return super().within_time(tool, arguments)
 
 
-@shown_by()
+@shown_by("timeouts: lost-connection")
 class PaysAgainAfterAnError(Loop):
     """It runs a call again whose connection was lost."""
 
@@ -110,7 +125,11 @@ class PaysAgainAfterAnError(Loop):
         return super().of_failed_tool(tool, arguments, exc)
 
 
-@shown_by()
+@shown_by(
+    "contents: nan not-serialisable bytes cycle exception exit no-traceback",
+    "parallel: one-fails",
+    "timeouts: lost-connection failing-read",
+)
 class DiesOfFailingTools(Loop):
     """It raises what a tool raises."""
 
@@ -118,7 +137,7 @@ class DiesOfFailingTools(Loop):
         raise exc
 
 
-@shown_by()
+@shown_by("identity: interleaved no-ids")
 class AssemblesByArrival(Loop):
     """It adds each piece of arguments to the call that began last."""
 
@@ -129,7 +148,7 @@ class AssemblesByArrival(Loop):
             super().piece(pieces, delta)
 
 
-@shown_by()
+@shown_by("identity: begun-twice name-in-each-piece")
 class JoinsNames(Loop):
     """It puts the name of a call together from all pieces."""
 
@@ -137,18 +156,7 @@ class JoinsNames(Loop):
         call["name"] += name
 
 
-@shown_by()
-class KnowsOneCallAnIndex(Loop):
-    """It takes two ids at one index for one call."""
-
-    def piece(self, pieces: dict[Any, dict[str, Any]], delta: dict[str, Any]) -> None:
-        call = pieces.setdefault((delta["index"], 0), {"id": None, "name": "", "arguments": ""})
-        call["id"] = delta.get("id") or call["id"]
-        call["name"] = delta["function"].get("name") or call["name"]
-        call["arguments"] += delta["function"].get("arguments") or ""
-
-
-@shown_by()
+@shown_by("streams: ends-early")
 class TakesAnyEndForTheEnd(Loop):
     """It takes a response that broke off for a whole one."""
 
@@ -156,7 +164,7 @@ class TakesAnyEndForTheEnd(Loop):
         pass
 
 
-@shown_by()
+@shown_by("streams: finish-stop finish-unknown finish-calls")
 class TrustsTheFinish(Loop):
     """It looks for calls only when the response says that it ended because of them."""
 
@@ -169,7 +177,7 @@ class TrustsTheFinish(Loop):
         return answer.finish != "tool_calls"
 
 
-@shown_by()
+@shown_by("arguments: cut-off")
 class MendsArguments(Loop):
     """It closes what is open in broken arguments, and runs the call."""
 
@@ -180,7 +188,12 @@ class MendsArguments(Loop):
         return super().parsed(text)
 
 
-@shown_by()
+@shown_by(
+    "arguments: cut-off trailing-comma single-quotes two-objects prose fenced not-an-object not-a-number too-deep duplicate-key twice-encoded",
+    "schemas: wrong-type missing null not-in-enum above-maximum below-minimum fraction extra nested nested-missing item quoted-number",
+    "parallel: one-invalid",
+    "approvals: invalid",
+)
 class DiesOfBrokenArguments(Loop):
     """It raises when arguments are not valid."""
 
@@ -188,7 +201,7 @@ class DiesOfBrokenArguments(Loop):
         raise exc
 
 
-@shown_by()
+@shown_by("arguments: duplicate-key")
 class ReadsLooseJson(Loop):
     """It takes NaN, and the last of two values of one key."""
 
@@ -196,7 +209,12 @@ class ReadsLooseJson(Loop):
         return json.loads(text or "{}")
 
 
-@shown_by()
+@shown_by(
+    "schemas: wrong-type null not-in-enum above-maximum below-minimum fraction extra nested nested-missing item quoted-number",
+    "parallel: one-invalid",
+    "limits: invalid-for-ever",
+    "approvals: invalid",
+)
 class ChecksRequiredOnly(Loop):
     """It checks that required arguments are there, and nothing else of the schema."""
 
@@ -204,14 +222,14 @@ class ChecksRequiredOnly(Loop):
         jsonschema_rs.validate({"type": "object", "required": tool.parameters["required"]}, arguments)
 
 
-@shown_by()
+@shown_by("retries: bad-request wrong-key forbidden no-model")
 class RetriesEverything(Loop):
     """It repeats requests that can only fail again."""
 
     retried = TRANSIENT | {400, 401, 403, 404}
 
 
-@shown_by()
+@shown_by("retries: rate-limit server-error unavailable bad-gateway")
 class NeverRetries(Loop):
     """It gives up at the first failure of the provider."""
 
@@ -220,31 +238,27 @@ class NeverRetries(Loop):
         job.max_attempts = 1
 
 
-@shown_by()
+@shown_by("retries: after-payment")
 class RunsTheStepAgain(Loop):
     """When a request fails, it begins with the calls before it."""
 
-    def response(self) -> SimpleNamespace:
-        try:
-            self.job.max_attempts, before = 1, self.job.max_attempts
-            return super().response()
-        except RuntimeError:
-            while self.messages[-1]["role"] == "tool":
-                self.messages.pop()
+    def ask(self) -> tuple[int, Any]:
+        status, answer = super().ask()
+        if status == 503 and self.messages[-1]["role"] == "tool":
+            self.messages.pop()
             self.started.clear()
             self.execute_open_calls()
-            self.job.max_attempts = before
-            return super().response()
+        return status, answer
 
 
-@shown_by()
+@shown_by("limits: endless same-call unknown-for-ever invalid-for-ever call-in-last-answer")
 class NeverStops(Loop):
     """It has no limit of steps."""
 
     has_end = False
 
 
-@shown_by()
+@shown_by("limits: endless same-call unknown-for-ever invalid-for-ever last-answer call-in-last-answer")
 class ClaimsSuccessAtTheLimit(Loop):
     """It says that the task is done when its steps are used up."""
 
@@ -252,7 +266,7 @@ class ClaimsSuccessAtTheLimit(Loop):
         return self.ended("Here is what I have so far.")
 
 
-@shown_by()
+@shown_by("histories: text-with-call")
 class DropsTheTextOfCalls(Loop):
     """It leaves out what the model says before a call."""
 
@@ -260,7 +274,7 @@ class DropsTheTextOfCalls(Loop):
         return "" if answer.calls else answer.text
 
 
-@shown_by()
+@shown_by("limits: usage")
 class CountsTheLastResponse(Loop):
     """It reports the usage of the last response."""
 
@@ -268,7 +282,7 @@ class CountsTheLastResponse(Loop):
         self.used = {"input_tokens": usage["prompt_tokens"], "output_tokens": usage["completion_tokens"]}
 
 
-@shown_by()
+@shown_by("identity: single-bytes")
 class DecodesEachPiece(Loop):
     """It decodes what comes without regard to characters that are split."""
 
@@ -276,7 +290,7 @@ class DecodesEachPiece(Loop):
         return lambda content: content.decode(errors="replace")
 
 
-@shown_by()
+@shown_by("crashes: before-effect after-effect tells-the-model siblings twice")
 class RunsCrashedCallsAgain(Loop):
     """After a crash it runs the call again that was under way."""
 
@@ -284,7 +298,7 @@ class RunsCrashedCallsAgain(Loop):
         return self.executed(tool, arguments)
 
 
-@shown_by()
+@shown_by("histories: after-cancel after-kill")
 class LeavesOpenCalls(Loop):
     """It takes up a conversation with a call that has no result."""
 
@@ -296,7 +310,7 @@ class LeavesOpenCalls(Loop):
             super().execute_open_calls()
 
 
-@shown_by()
+@shown_by("approvals: other-arguments same-call-again")
 class ApprovesByName(Loop):
     """It takes consent to one call for consent to the tool."""
 
@@ -309,7 +323,7 @@ class ApprovesByName(Loop):
         return super().consent(tool, arguments, decided)
 
 
-@shown_by()
+@shown_by("approvals: asks denied other-arguments same-call-again no-answer forged")
 class AsksNobody(Loop):
     """It runs what needs a person."""
 
@@ -317,9 +331,10 @@ class AsksNobody(Loop):
         return True
 
 
-@shown_by()
-class WritesNanOnTheWire(Loop):
-    """It writes results with Python's JSON, which has NaN, and dies of what has no JSON."""
+@shown_by("contents: long-result")
+class ShowsAll(Loop):
+    """It shows the model results of any length."""
 
     def shown(self, value: Any) -> str:
-        return value if isinstance(value, str) else json.dumps(value, default=None)
+        self.job.max_result_chars = None
+        return super().shown(value)

@@ -5,6 +5,7 @@ import os
 import sys
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 
 def posted(url: str, body: object, key: str = "") -> dict:
@@ -20,9 +21,11 @@ def called(url: str, arguments: object) -> str:
         return exc.read().decode()
 
 
-with open(os.environ["TREADLE_CONFORMANCE_JOB"]) as file:
-    job = json.load(file)
-tools = [{"type": "function", "function": {key: tool[key] for key in ("name", "description", "parameters")}} for tool in job["tools"]]
+job = json.loads(Path(os.environ["TREADLE_CONFORMANCE_JOB"]).read_text())
+tools = [
+    {"type": "function", "function": {key: tool[key] for key in ("name", "description", "parameters")}}
+    for tool in job["tools"]
+]
 messages = [{"role": "system", "content": job["system"]}, {"role": "user", "content": job["prompt"]}]
 while True:
     request = {"model": job["model"], "messages": messages, **({"tools": tools} if tools else {})}

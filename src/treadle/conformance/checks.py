@@ -126,17 +126,18 @@ def every_call_answered(evidence: Evidence) -> str | None:
 
 def requests(times: int, upto: int | None = None) -> Check:
     """The provider was asked N times."""
+    wanted = _times(times) if upto is None else f"{times} to {_times(upto)}"
 
     def check(evidence: Evidence) -> str | None:
         count = len(evidence.requests)
-        return None if times <= count <= (upto or times) else f"The provider was asked {_times(count)}, not {times}."
+        return None if times <= count <= (upto or times) else f"The provider was asked {_times(count)}, not {wanted}."
 
     return check
 
 
 def at_most_requests(most: int) -> Check:
     """The provider was asked at most N times."""
-    return requests(0, most)
+    return requests(1, most)
 
 
 def sent(what: str, holds: Callable[[Evidence], bool]) -> Check:

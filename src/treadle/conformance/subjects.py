@@ -12,7 +12,7 @@ import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import IO, Any, Protocol, Self
 
 import msgspec
 
@@ -131,7 +131,7 @@ class AdapterSubject:
         self._offers = offers
         self._folder = folder
         self._process: Process | None = None
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the subject
+        self._undo = contextlib.AsyncExitStack()
         self._reading: asyncio.Task[None] | None = None
         self._forked: dict[int, _Forked] = {}
         self._numbers = itertools.count(1)
@@ -143,36 +143,51 @@ class AdapterSubject:
         return self._about
 
     async def __aenter__(self) -> Self:
-        try:
-            self._process = await self._spawn("--serve", stdin=PIPE, stdout=PIPE, stderr=self._errors)
-        except OSError as exc:
-            raise ConfigurationError(f"{self._python!r:.200} cannot be started: {exc.strerror}.") from exc
-        assert self._process.stdout is not None
-        try:
-            line = await asyncio.wait_for(self._process.stdout.readline(), _READY_SECONDS)
-        except TimeoutError:
-            line = b""
-        if not line:
-            raise ConfigurationError(await self._why_not_ready())
-        told = json.loads(line)
-        self._forks = told["forks"]
-        self._about = About(
-            name=told["name"],
-            version=told["version"],
-            offers=frozenset(told["offers"]) if self._offers is None else self._offers,
-        )
-        self._reading = asyncio.create_task(self._read())
+        async with contextlib.AsyncExitStack() as undo:
+            errors = undo.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack is the context manager
+            await self._load(errors)
+            undo.push_async_callback(self._end)
+            told = await self._told_about_itself(errors)
+            self._forks = told["forks"]
+            offers = frozenset(told["offers"]) if self._offers is None else self._offers
+            self._about = About(name=told["name"] or self._adapter, version=told["version"], offers=offers)
+            self._reading = asyncio.create_task(self._read())
+            self._undo = undo.pop_all()
         return self
 
     async def __aexit__(self, *failure: object) -> None:
-        if self._process is None:
-            return
+        await self._undo.aclose()
+
+    async def _load(self, errors: IO[bytes]) -> None:
+        try:
+            self._process = await self._spawn("--serve", stdin=PIPE, stdout=PIPE, stderr=errors)
+        except OSError as exc:
+            raise ConfigurationError(f"{self._python!r:.200} cannot be started: {exc.strerror}.") from exc
+
+    async def _told_about_itself(self, errors: IO[bytes]) -> Any:
+        """Return what the host says once it has loaded the adapter.
+
+        Raises:
+            ConfigurationError: It cannot load it, for the reason that it wrote.
+        """
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(TimeoutError):
+            if line := await asyncio.wait_for(self._process.stdout.readline(), _READY_SECONDS):
+                return json.loads(line)
+        _kill_group(self._process.pid)
+        errors.seek(0)
+        said = errors.read().decode(errors="replace").strip()
+        raise ConfigurationError(said.splitlines()[-1] if said else f"The adapter {self._adapter!r} did not load.")
+
+    async def _end(self) -> None:
+        """End the host, and with it all that it has forked."""
+        assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.close()
         await self._process.wait()
         if self._reading is not None:
             await self._reading
-        self._errors.close()
 
     async def start(self, job: Mapping[str, Any], folder: Path) -> Running:
         if not self._forks:
@@ -213,14 +228,6 @@ class AdapterSubject:
             for waited in (forked.begun, forked.exit):
                 if not waited.done():
                     waited.set_result(-signal.SIGKILL)
-
-    async def _why_not_ready(self) -> str:
-        assert self._process is not None
-        _kill_group(self._process.pid)
-        await self._process.wait()
-        self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace").strip()
-        return said.splitlines()[-1] if said else f"The adapter {self._adapter!r} did not load."
 
 
 class CommandSubject:

@@ -24,7 +24,7 @@ Outcome: TypeAlias = Literal["holds", "fails", "not offered"]
 
 _SECONDS = 20.0
 """How long one process of a subject may take. No scenario needs more than two."""
-_MOST_REQUESTS = 60
+_MOST_REQUESTS = 40
 """A loop that asks more often than so in one scenario does not end."""
 _MOST_SHOWN = 20_000
 """Characters of a request's body that the report keeps."""
