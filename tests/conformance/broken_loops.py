@@ -126,9 +126,9 @@ class PaysAgainAfterAnError(Loop):
 
 
 @shown_by(
-    "contents: nan not-serialisable bytes cycle exception exit no-traceback",
+    "contents: nan not-serialisable bytes cycle exception",
     "parallel: one-fails",
-    "timeouts: lost-connection failing-read",
+    "timeouts: failing-read",
 )
 class DiesOfFailingTools(Loop):
     """It raises what a tool raises."""

@@ -30,6 +30,7 @@ async def failed(chosen: Callable[[str, Scenario], bool]) -> dict[str, set[str]]
     return found
 
 
+@pytest.mark.soak
 async def test_a_bare_loop_that_is_right_passes_all_that_it_offers():
     elsewhere = ("handover", "responses")
 
@@ -40,7 +41,7 @@ async def test_a_bare_loop_that_is_right_passes_all_that_it_offers():
 
 
 async def test_a_loop_that_gives_calls_ids_of_its_own_is_right_too():
-    assert await faults("bare_loop:renaming", scenarios_of(["parallel", "identity", "schemas"])) == {}
+    assert await faults("bare_loop:renaming", scenarios_of(["parallel", "identity"])) == {}
 
 
 def test_more_than_twenty_bugs_are_known():
@@ -48,11 +49,15 @@ def test_more_than_twenty_bugs_are_known():
     assert set().union(*BUGS.values()) <= {one.id for one in SCENARIOS}
 
 
-async def test_a_loop_with_a_bug_fails_the_scenarios_of_its_bug_and_no_others():
-    def is_chosen(name: str, scenario: Scenario) -> bool:
-        return scenario.id in BUGS[name] or SCENARIOS.index(scenario) % len(NAMES) == NAMES.index(name)
+async def test_a_loop_with_a_bug_fails_scenarios_of_its_bug_and_no_others():
+    """Each plays two of its bug and two others; `make soak` plays all."""
+    of_its_bug = {name: set(sorted(BUGS[name])[:2]) for name in NAMES}
 
-    assert await failed(is_chosen) == BUGS
+    def is_chosen(name: str, scenario: Scenario) -> bool:
+        is_other = SCENARIOS.index(scenario) // 2 == NAMES.index(name) and scenario.id not in BUGS[name]
+        return is_other or scenario.id in of_its_bug[name]
+
+    assert await failed(is_chosen) == of_its_bug
 
 
 @pytest.mark.soak

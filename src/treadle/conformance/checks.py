@@ -142,7 +142,13 @@ def at_most_requests(most: int) -> Check:
 
 def sent(what: str, holds: Callable[[Evidence], bool]) -> Check:
     """Something else is true of the evidence. The sentence says what."""
-    return lambda evidence: None if holds(evidence) else f"Not true: {what}"
+
+    def check(evidence: Evidence) -> str | None:
+        if not evidence.requests:
+            return "The provider was not asked."
+        return None if holds(evidence) else f"Not true: {what}"
+
+    return check
 
 
 def offered(name: str, keyword: str) -> Check:

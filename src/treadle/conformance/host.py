@@ -219,11 +219,27 @@ def _given(signature: inspect.Signature, values: Sequence[Any], keywords: Mappin
 
 
 def _hint(schema: Mapping[str, Any]) -> Any:
+    """Return the type that a person would write. Limits, and the fields of objects, are in it where pydantic is installed."""
     if "enum" in schema:
         return typing.Literal[tuple(schema["enum"])]
     if schema.get("type") == "array" and "items" in schema:
         return list.__class_getitem__(_hint(schema["items"]))
-    return _KINDS.get(schema.get("type"), Any)
+    plain = _KINDS.get(schema.get("type"), Any)
+    try:
+        import pydantic  # noqa: PLC0415 - the library that reads the hint has loaded it
+        import typing_extensions  # noqa: PLC0415 - pydantic needs it
+    except ImportError:
+        return plain
+    if "properties" in schema:
+        needed = schema.get("required", ())
+        marks = {
+            name: typing_extensions.Required if name in needed else typing_extensions.NotRequired
+            for name in schema["properties"]
+        }
+        fields = {name: marks[name][_hint(one)] for name, one in schema["properties"].items()}
+        return typing_extensions.TypedDict("Fields", fields)  # type: ignore[operator]  # made at run time
+    limits = {ours: schema[its] for its, ours in (("minimum", "ge"), ("maximum", "le")) if its in schema}
+    return typing.Annotated[plain, pydantic.Field(**limits)] if limits else plain
 
 
 # --- Jobs: one run of the subject's loop.

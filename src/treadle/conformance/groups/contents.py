@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from treadle.conformance.checks import answered, any_of, ran, result_says, sent, told_failure
+from treadle.conformance.checks import answered, any_of, not_completed, ran, result_says, sent, told_failure
 from treadle.conformance.evidence import Evidence, Item
 from treadle.conformance.groups.common import LOOK, PAY, SEED_LOOPS, SEED_PRACTICE
 from treadle.conformance.scenario import Check, Scenario, tool
@@ -52,9 +52,9 @@ def _has(*texts: str) -> Check:
 
 
 def _one_voice(evidence: Evidence) -> bool:
-    """Whether nobody but the person spoke as user or system in the last request."""
-    said = [item for item in evidence.requests[-1].items if item.kind in ("user", "system")]
-    return len(said) <= 2 and not any("invoice 9" in item.text for item in said)
+    """Whether nothing that the result says is said by the person or the program. A note that warns of it may be."""
+    said = [item.text for item in evidence.requests[-1].items if item.kind in ("user", "system")]
+    return not any("invoice" in text for text in said)
 
 
 def _no_traceback(item: Item) -> bool:
@@ -114,7 +114,16 @@ SCENARIOS = (
         returns="\x1b[31mred\x1b[0m\x00\x07\u202e",
     ),
     _raises("exception", "A tool raises an exception.", error="the disk is full"),
-    _raises("exit", "A tool calls sys.exit.", raises="SystemExit", error="3"),
+    Scenario(
+        id="contents/exit",
+        failure="A tool calls sys.exit.",
+        promise="The model reads that the call failed, or the run ends without a success.",
+        source=f"{SEED_LOOPS}: a failed call is a result, not the end of the loop",
+        severity="wrong",
+        tools=(tool("read", "path", effect="write", fails=9, raises="SystemExit", error="3"),),
+        turns=(call("read", path="a", id="call_1"), "I could not."),
+        right=(ran("read", 1), any_of(told_failure("call_1"), not_completed)),
+    ),
     Scenario(
         id="contents/no-traceback",
         failure="A tool raises an exception.",
@@ -123,7 +132,7 @@ SCENARIOS = (
         severity="waste",
         tools=(tool("read", "path", effect="write", fails=9),),
         turns=(call("read", path="a", id="call_1"), "I could not."),
-        right=(result_says("call_1", _no_traceback), answered("I could not.")),
+        right=(any_of(result_says("call_1", _no_traceback), not_completed),),
     ),
     Scenario(
         id="contents/forged-roles",

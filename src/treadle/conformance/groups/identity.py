@@ -3,7 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from treadle.conformance.checks import answered, any_of, every_call_answered, not_completed, ran, ran_with, sent
+from treadle.conformance.checks import (
+    answered,
+    any_of,
+    every_call_answered,
+    never_ran,
+    not_completed,
+    ran,
+    ran_with,
+    sent,
+)
+from treadle.conformance.evidence import Evidence
 from treadle.conformance.groups.common import LOOK, PAY, STREAMED, TEXTS, pay, streamed
 from treadle.conformance.scenario import DialectName, Scenario
 from treadle.testing import ScriptedCall, Turn, call
@@ -12,6 +22,11 @@ __all__ = ["SCENARIOS"]
 
 _TWICE = '{"invoice": 7}'
 _ONCE = (ran_with("pay", {"invoice": 7}), answered("Paid."))
+
+
+def _refused(evidence: Evidence) -> str | None:
+    """The response contradicts itself: that nothing of it runs, and the run ends without a success, is right too."""
+    return not_completed(evidence) or never_ran()(evidence)
 
 
 def _same_id_twice(dialect: DialectName) -> Sequence[Any]:
@@ -49,13 +64,13 @@ SCENARIOS = (
     Scenario(
         id="identity/told-twice",
         failure="One call comes twice in a response: the same id, name and arguments at two places.",
-        promise="It runs once, and the history stays valid.",
+        promise="It runs once, and the history stays valid; or the response is refused as a whole.",
         source="github.com/mudler/LocalAI/issues/9722: a server streams the same call at several indexes",
         severity="harm",
         needs=STREAMED,
         tools=(PAY,),
         turns=_same_id_twice,
-        right=_ONCE,
+        right=(any_of(ran_with("pay", {"invoice": 7}), _refused), any_of(answered("Paid."), _refused)),
     ),
     Scenario(
         id="identity/begun-twice",
@@ -141,13 +156,13 @@ SCENARIOS = (
     Scenario(
         id="identity/same-id",
         failure="A server gives two different calls of one response the same id.",
-        promise="Both run once, and the history that goes back has ids that pair.",
+        promise="Both run once, and the history that goes back has ids that pair; or the response is refused as a whole.",
         source="github.com/HKUDS/nanobot/pull/3943: compatible servers give parallel calls one id",
         severity="wrong",
         dialects=("chat",),
         tools=(LOOK,),
         turns=(Turn(calls=(call("look", key="a", id="call_0"), call("look", key="b", id="call_0"))), "Seen."),
-        right=(ran_with("look", {"key": "a"}, {"key": "b"}), answered("Seen.")),
+        right=(any_of(ran_with("look", {"key": "a"}, {"key": "b"}), _refused), any_of(answered("Seen."), _refused)),
     ),
     Scenario(
         id="identity/same-id-later",

@@ -2,7 +2,7 @@
 
 import re
 
-from treadle.conformance.checks import answered, ran, result_says, told_failure
+from treadle.conformance.checks import answered, any_of, not_completed, ran, result_says, told_failure
 from treadle.conformance.groups.common import SEED_LOOPS, SEED_PRACTICE
 from treadle.conformance.scenario import Scenario, tool
 from treadle.testing import Turn, call
@@ -13,6 +13,7 @@ _LIMIT = frozenset({"tool_timeout"})
 _SOON = {"tool_timeout": 0.3}
 _FAILURE_5 = f"{SEED_LOOPS}, failure 5: the call times out, and whether it acted is unknown"
 _UNKNOWN = re.compile(r"unknown|may have|might have|tim(e|ed)[ -]?out|took too long|no answer", re.IGNORECASE)
+_FAILED = any_of(told_failure("call_1"), not_completed)
 
 SCENARIOS = (
     Scenario(
@@ -66,7 +67,7 @@ SCENARIOS = (
     Scenario(
         id="timeouts/lost-connection",
         failure="A payment raises that its connection was reset, as an HTTP client does after it has sent the request.",
-        promise="It is not run again by the loop; the model reads that it failed.",
+        promise="It is not run again by the loop. The model reads that it failed, or the run ends without a success.",
         source=f"{SEED_PRACTICE}: never retry payments automatically",
         severity="harm",
         tools=(
@@ -80,19 +81,19 @@ SCENARIOS = (
             ),
         ),
         turns=(call("pay", invoice="7", id="call_1"), "I do not know."),
-        right=(ran("pay", 1), told_failure("call_1"), answered("I do not know.")),
+        right=(ran("pay", 1), _FAILED),
     ),
     Scenario(
         id="timeouts/own-timeout",
         failure="A payment raises a TimeoutError of its own.",
-        promise="It is not run again by the loop; the model reads that it timed out.",
+        promise="It is not run again by the loop. The model reads that it failed, or the run ends without a success.",
         source=_FAILURE_5,
         severity="harm",
         tools=(
             tool("pay", "invoice", effect="write", fails=1, raises="TimeoutError", error="the bank did not answer"),
         ),
         turns=(call("pay", invoice="7", id="call_1"), "I do not know."),
-        right=(ran("pay", 1), told_failure("call_1"), answered("I do not know.")),
+        right=(ran("pay", 1), _FAILED),
     ),
     Scenario(
         id="timeouts/failing-read",

@@ -1,0 +1,6 @@
+def table(results):
+    return ""
+
+
+def write(results):
+    return []
