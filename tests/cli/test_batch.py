@@ -160,3 +160,15 @@ def test_results_hold_no_secrets(treadle: Any) -> None:
 
     (row,) = (json.loads(line) for line in (treadle.folder / "r.jsonl").read_text().splitlines())
     assert "aaaaaaaaaa" not in row["text"]
+
+
+def test_two_results_are_compared_task_by_task(shop: Any) -> None:
+    shop(*_BATCH, "-o", "before.jsonl", code=0)
+    shop(*_BATCH, "-o", "after.jsonl", "--score", "contains", code=0)
+
+    found = shop("batch", "--compare", "before.jsonl", "after.jsonl", code=0)
+
+    assert "difference     +0.0 points" in found.stdout
+    assert shop.json("batch", "--compare", "before.jsonl", "after.jsonl", "--json", code=0)["pairs"] == 3
+    assert "Name two results" in shop("batch", "--compare", "before.jsonl", code=2).stderr
+    assert "cannot be read: No such file" in shop("batch", "--compare", "before.jsonl", "none.jsonl", code=2).stderr

@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 from treadle.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from treadle.batch.comparing import Comparison as Comparison
+    from treadle.batch.comparing import ComparisonSide as ComparisonSide
+    from treadle.batch.comparing import compare as compare
     from treadle.batch.report import report_page as report_page
     from treadle.batch.rows import BatchRow as BatchRow
     from treadle.batch.rows import read_rows as read_rows
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "comparing": "Comparison ComparisonSide compare",
         "report": "report_page",
         "rows": "BatchRow read_rows",
         "runner": "BatchProgress run_batch",

@@ -17,6 +17,7 @@ from treadle.batch import (
     BatchProgress,
     BatchSummary,
     BatchTask,
+    compare,
     contains,
     exact,
     read_rows,
@@ -46,6 +47,8 @@ _LINE_SECONDS, _SCREEN_SECONDS = 10.0, 0.2
 def batch(options: BatchOptions, terminal: Terminal) -> int:
     """Run the tasks of a file until each has a row."""
     terminal.hides_logs = True
+    if options.is_comparison:
+        return _compared(options, terminal)
     settings = settings_of(options)
     results, table = _places(options)
     for note in settings.notes:
@@ -55,6 +58,18 @@ def batch(options: BatchOptions, terminal: Terminal) -> int:
         score = _score(options, settings)
         agent = options.agent if options.has_workers else _agent(options, settings)
         return asyncio.run(_run(agent, tasks, score, results, table, options, settings, terminal))
+
+
+def _compared(options: BatchOptions, terminal: Terminal) -> int:
+    if len(options.files) != 2:
+        raise UsageError("Name two results: treadle batch --compare before.jsonl after.jsonl")
+    found = compare(*map(read_rows, options.files))
+    if options.as_json:
+        terminal.data(found)
+    else:
+        for line in str(found).splitlines():
+            terminal.line(line)
+    return 0
 
 
 class _Tasks:

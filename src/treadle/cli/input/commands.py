@@ -71,6 +71,7 @@ __all__ = [
     "StatusOptions",
     "SubmitOptions",
     "TaskOptions",
+    "ToTestOptions",
     "ToolsOptions",
     "TrustOptions",
     "UsageOptions",
@@ -565,6 +566,9 @@ class BatchOptions(RunningOptions, frozen=True, kw_only=True):
     stops_at_error: Annotated[
         bool, Flag("--stop-on-error", "begin no further task once a run has failed or raised an exception")
     ] = False
+    is_comparison: Annotated[
+        bool, Flag("--compare", "compare two results instead: treadle batch --compare before.jsonl after.jsonl")
+    ] = False
     has_workers: Annotated[
         bool, Flag("--workers", "submit the tasks to the workers on the journal, and collect their answers")
     ] = False
@@ -1050,6 +1054,20 @@ class ExportOptions(NamedOptions, frozen=True, kw_only=True):
     is_exact: Annotated[bool, Flag("--exact", "keep secrets in the file, to continue the session elsewhere")] = False
 
 
+class ToTestOptions(NamedOptions, frozen=True, kw_only=True):
+    """Write the last run of a session as a pytest file, with its model and tools played from what was recorded."""
+
+    command = "sessions to-test"
+    code = "to_test.to_test"
+    file: Annotated[str | None, Argument("FILE", "a new file, such as test_refund.py (default: standard output)")] = (
+        None
+    )
+    agent: Annotated[
+        str | None,
+        Flag("--agent WHAT", "module:attr with your agent, whose rules and tools' schemas the test then holds"),
+    ] = None
+
+
 class StatusOptions(BulkOptions, frozen=True, kw_only=True):
     """A change of the status of a session, or of all that fulfil some conditions."""
 
@@ -1145,7 +1163,16 @@ class SessionsOptions(ListOptions, frozen=True, kw_only=True):
     command = "sessions"
     actions = (
         *(ListOptions, ShowOptions, ExplainOptions, WatchOptions, ForkOptions, MarkOptions, DiffOptions, RewindOptions),
-        *(ExportOptions, MoveOptions, ImportOptions, SuspendOptions, ActivateOptions, RmOptions, CheckOptions),
+        *(
+            ExportOptions,
+            ToTestOptions,
+            MoveOptions,
+            ImportOptions,
+            SuspendOptions,
+            ActivateOptions,
+            RmOptions,
+            CheckOptions,
+        ),
     )
 
 

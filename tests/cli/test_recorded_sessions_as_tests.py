@@ -1,0 +1,109 @@
+"""`treadle sessions to-test`: a session becomes a pytest file, which passes, and fails once the agent has changed."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+SHOP = '''
+from treadle import Agent, Rejected, ToolError, ask, deny, first_of, allow, tool
+from treadle.testing import ScriptedModel, call, text
+
+@tool(effect="read")
+def look(order: int, note: str = "") -> dict:
+    """Look at an order."""
+    if order == 2:
+        raise ToolError("no such order")
+    return {"order": order, "paid": False}
+
+@tool(effect="unsafe")
+def pay(order: int) -> str:
+    """Pay an order."""
+    open("paid.txt", "a").write(f"{order}\\n")
+    return "paid"
+
+def make():
+    return Agent(
+        ScriptedModel([
+            [text("I look."), call("look", order=1, note=SECRET), call("look", order=2)],
+            call("look", order="many"),
+            call("pay", order=1),
+            call("pay", order=9),
+            text("Order 1 is paid."),
+        ]),
+        tools=[look, pay],
+        policy=first_of(deny("pay(order=9)", "not this one"), allow("pay")),
+    )
+
+SECRET = "sk-" + "a" * 48
+'''
+
+
+@pytest.fixture
+def recorded(treadle: Any) -> Any:
+    """With a session in which calls have succeeded, failed, been invalid and been denied."""
+    (treadle.folder / "shop.py").write_text(SHOP)
+    (treadle.folder / "record.py").write_text(
+        "import asyncio, shop\nfrom treadle import open_session\n"
+        "async def main():\n"
+        "    async with open_session('s.db', id='s1') as session:\n"
+        "        print((await shop.make().run('Pay order 1, please.', session=session)).report()['tool_calls'])\n"
+        "asyncio.run(main())\n"
+    )
+    _python(treadle, "record.py")
+    return treadle
+
+
+def _python(treadle: Any, *words: str, code: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=treadle.folder,
+        env=treadle.environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+def _pytest(treadle: Any, file: str, code: int) -> str:
+    return _python(treadle, "-m", "pytest", "-q", "-p", "no:cacheprovider", file, code=code)
+
+
+def test_a_session_becomes_a_test_that_passes_and_runs_no_tool(recorded: Any) -> None:
+    recorded("sessions", "to-test", "s1", "test_pay.py", "--journal", "s.db", code=0)
+
+    page = (recorded.folder / "test_pay.py").read_text()
+    assert "def test_pay_order_1_please():" in page
+    assert "aaaaaaaa" not in page
+    assert "('pay', {'order': 9}, 'denied')" in page
+    _pytest(recorded, "test_pay.py", 0)
+    assert (recorded.folder / "paid.txt").read_text() == "1\n"
+
+
+def test_with_an_agent_the_test_holds_its_rules_and_the_schemas_of_its_tools(recorded: Any) -> None:
+    recorded("sessions", "to-test", "--last", "test_pay.py", "--journal", "s.db", "--agent", "shop:make", code=0)
+    _pytest(recorded, "test_pay.py", 0)
+
+    shop = recorded.folder / "shop.py"
+    shop.write_text(SHOP.replace('deny("pay(order=9)", "not this one"), ', ""))
+
+    assert "('pay', {'order': 9}, 'denied')" in _pytest(recorded, "test_pay.py", 1)
+    assert (recorded.folder / "paid.txt").read_text() == "1\n"
+
+
+def test_what_cannot_become_a_test_is_refused_with_the_reason(recorded: Any) -> None:
+    refusing = recorded.script("refusing.json", [{"status": 401, "error": "The key is wrong."}])
+    recorded("run", "-m", refusing, "hello", "--session", "broken", "--journal", "s.db")
+
+    assert (
+        "Only a run that has completed" in recorded("sessions", "to-test", "broken", "--journal", "s.db", code=2).stderr
+    )
+    assert (
+        "name module:attr"
+        in recorded("sessions", "to-test", "s1", "--agent", "shop.py", "--journal", "s.db", code=2).stderr
+    )
+    refused = recorded("sessions", "to-test", "s1", "shop.py", "--journal", "s.db", code=2)
+    assert "shop.py cannot be written: File exists. Name a new file." in refused.stderr
