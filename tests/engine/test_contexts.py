@@ -93,13 +93,13 @@ async def test_a_tool_reads_its_sessions_metadata_tenant_and_status_and_what_is_
         await session.change(metadata={"tenant": "K7", "plan": {"level": 1}})
         await Agent(lead, tools=tools, budget=budget).run("go", session=session)
 
-    assert seen[0][:3] == ("active", {"tenant": "K7", "plan": {"level": 1}}, "K7")
+    assert seen[0][:3] == ("running", {"tenant": "K7", "plan": {"level": 1}}, "K7")
     assert 0 < seen[0][3].pop("max_wall_time_seconds") <= 60
     tokens = {"max_input_tokens": 1000 - lead_usage.input_tokens, "max_output_tokens": 1000 - lead_usage.output_tokens}
     assert seen[0][3] == {"max_tool_calls": 4, "max_model_turns": 9, **tokens}
     assert session.state.metadata == {"tenant": "K7", "plan": {"level": 1}}
     status, metadata, tenant, below = seen[1]
-    assert (status, metadata, tenant) == ("active", {}, "")
+    assert (status, metadata, tenant) == ("running", {}, "")
     assert (below["max_tool_calls"], below["max_model_turns"]) == (2, 7)  # those of the caller, which are fewer
 
 

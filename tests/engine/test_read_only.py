@@ -48,7 +48,7 @@ def vandalize(value: Any, depth: int = 0) -> None:
 def attempt(change: Callable[..., Any], *given: Any) -> Any:
     try:
         return change(*given)
-    except (AttributeError, TypeError, ValueError, NotImplementedError):
+    except (AttributeError, TypeError, ValueError, NotImplementedError, DeprecationWarning):
         return None
 
 

@@ -82,7 +82,7 @@ async def test_a_file_of_each_version_opens_folds_and_goes_on(tmp_path: Path, ve
     assert fold("weather", await journal.read("weather")).run_status == "completed"
     assert await journal.read("weather") == whole_session("weather")
     infos = {info.id: info for info in await journal.sessions()}
-    assert (infos["kinds"].status, infos["weather"].status) == ("active", "active")
+    assert (infos["kinds"].own_status, infos["weather"].own_status) == ("active", "active")
     if "kept" in infos:  # from version 2 on
         assert await journal.read("kept") == kept_session()
         assert (infos["kept"].status, infos["kept"].parent_id) == ("suspended", "weather")
@@ -129,7 +129,7 @@ async def test_a_reader_changes_no_old_file(path: Path) -> None:
     before = hashlib.sha256(path.read_bytes()).hexdigest()
     journal = await open_sqlite(path, read_only=True)
 
-    assert {info.status for info in await journal.sessions()} == {"active"}
+    assert {info.own_status for info in await journal.sessions()} == {"active"}
     assert await journal.read("weather") == whole_session("weather")
     await journal.close()
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
