@@ -1,5 +1,5 @@
 """A support desk: five tools, approvals over HTTP, live events. Start it with:
-MODEL=openai:gpt-5-mini uvicorn support_desk:app --timeout-graceful-shutdown 5"""
+uvicorn support_desk:app --timeout-graceful-shutdown 5"""
 
 import asyncio
 import os
@@ -7,14 +7,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, Header, HTTPException
+from fastapi import Body, FastAPI, Header, HTTPException
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
-from treadle import Agent, Rejected, Tool, ToolContext, open_journal, open_session, tool
+from treadle import Agent, Rejected, ToolContext, open_journal, open_session, tool
 from treadle.errors import UnknownApproval
-from treadle.events import encode_event, public_events
-from treadle.ports import Model
+from treadle.events import encode_sse, public_events
 from treadle.workers import Worker, follow, submit
 
 JOURNAL = os.environ.get("JOURNAL", "desk.db")
@@ -59,16 +58,19 @@ async def send_email(customer: str, text: str) -> str:
     return f"sent to {customer}: {text}"
 
 
-def make_desk(model: str | Model) -> Agent[None, Outcome]:
-    instructions = "You work at a support desk."
-    tools: list[Tool] = [find_orders, order_status, search_policy, refund, send_email]
-    return Agent(model, name="desk", instructions=instructions, tools=tools, output=Outcome)
+desk = Agent(
+    os.environ.get("MODEL", "openai:gpt-5-mini"),
+    name="desk",
+    instructions="You work at a support desk.",
+    tools=[find_orders, order_status, search_policy, refund, send_email],
+    output=Outcome,
+)
 
 
 @asynccontextmanager
 async def working(_: FastAPI) -> AsyncGenerator[None]:
     """Run tickets, also those of a process that died. At the end of this one, hand over what is under way."""
-    work = asyncio.create_task(Worker(JOURNAL, [make_desk(os.environ["MODEL"])]).run())
+    work = asyncio.create_task(Worker(JOURNAL, [desk]).run())
     yield
     work.cancel()
     await asyncio.wait({work})
@@ -77,26 +79,21 @@ async def working(_: FastAPI) -> AsyncGenerator[None]:
 app = FastAPI(lifespan=working)
 
 
-class Ticket(BaseModel):
-    text: str
-
-
 class Decision(BaseModel):
     answer: Literal["allow", "deny"]
     by: str
 
 
 @app.post("/tickets")
-async def begin(ticket: Ticket) -> dict[str, str]:
-    return {"id": await submit(JOURNAL, "desk", ticket.text)}
+async def begin(text: Annotated[str, Body(embed=True)]) -> dict[str, str]:
+    return {"id": await submit(JOURNAL, "desk", text)}
 
 
 @app.get("/tickets/{ticket}/events")
 async def events(ticket: str, last_event_id: Annotated[int, Header()] = 0) -> StreamingResponse:
     async def stream() -> AsyncIterator[bytes]:
         async for event in public_events(follow(JOURNAL, ticket, after=last_event_id, live=True)):
-            number = b"id: %d\n" % event.seq if event.seq else b""
-            yield number + b"data: %s\n\n" % encode_event(event)
+            yield encode_sse(event)
 
     return StreamingResponse(stream(), media_type="text/event-stream")
 

@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
 from treadle import Agent, open_session
-from treadle.events import encode_event, public_events
+from treadle.events import encode_sse, public_events
 
 agent = Agent(os.environ["MODEL"], instructions="You work at the desk of a tea shop. Answer in one sentence.")
 app = FastAPI()
@@ -23,7 +23,7 @@ async def chat(visitor: str, question: Question) -> StreamingResponse:
     async def answer() -> AsyncIterator[bytes]:
         async with open_session("chat.db", id=visitor) as session, agent.stream(question.text, session=session) as run:
             async for event in public_events(run):
-                yield b"data: %s\n\n" % encode_event(event)
+                yield encode_sse(event)
 
     return StreamingResponse(answer(), media_type="text/event-stream")
 

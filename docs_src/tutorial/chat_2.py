@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
 from treadle import Agent, ToolContext, open_session, tool
-from treadle.events import encode_event, public_events
+from treadle.events import encode_sse, public_events
 from treadle.ports import Model
 
 ORDERS = {"17": {"customer": "ada", "product": "teapot", "status": "lost", "euros": 20}}
@@ -42,7 +42,7 @@ async def chat(visitor: str, question: Question) -> StreamingResponse:
             agent.stream(question.text, session=session, deps=visitor) as run,
         ):
             async for event in public_events(run):
-                yield b"data: %s\n\n" % encode_event(event)
+                yield encode_sse(event)
 
     return StreamingResponse(answer(), media_type="text/event-stream")
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from treadle import Agent, Rejected, Run, ToolContext, open_journal, open_session, tool
 from treadle.errors import UnknownApproval
-from treadle.events import encode_event, public_events
+from treadle.events import encode_sse, public_events
 from treadle.ports import Model
 
 ORDERS = {"17": {"customer": "ada", "product": "teapot", "status": "lost", "euros": 20}}
@@ -52,7 +52,7 @@ class Decision(BaseModel):
 
 async def sent(run: Run[str]) -> AsyncIterator[bytes]:
     async for event in public_events(run):
-        yield b"data: %s\n\n" % encode_event(event)
+        yield encode_sse(event)
 
 
 @app.post("/chat/{visitor}")

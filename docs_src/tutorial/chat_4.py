@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from treadle import Agents, Run, open_journal, open_session
 from treadle.errors import RunHandedOver, UnknownApproval
-from treadle.events import encode_event, public_events
+from treadle.events import encode_sse, public_events
 from treadle.workers import follow
 
 JOURNAL = "chat.db"
@@ -80,8 +80,7 @@ async def events(visitor: str, last_event_id: Annotated[int, Header()] = 0) -> S
 
     async def stream() -> AsyncIterator[bytes]:
         async for event in public_events(follow(JOURNAL, visitor, after=last_event_id, live=True)):
-            number = b"id: %d\n" % event.seq if event.seq else b""
-            yield number + b"data: %s\n\n" % encode_event(event)
+            yield encode_sse(event)
 
     return StreamingResponse(stream(), media_type="text/event-stream")
 

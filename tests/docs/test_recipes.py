@@ -1,5 +1,6 @@
 """The recipes, each behind the server that it is for: started as a process, asked over HTTP, and ended with SIGTERM."""
 
+import ast
 import asyncio
 import json
 import subprocess
@@ -11,6 +12,11 @@ from typing import Any
 
 from aiohttp import ClientSession
 from serving import RECIPES, SECONDS, asked, environment, events, pytest_passes, served, up_to
+
+from treadle import Agent, Approval, RunResult, Session, ToolContext, Worker
+from treadle.ports import Journal
+
+DESK = [RECIPES / "support_desk.py", RECIPES / "test_support_desk.py"]
 
 
 async def test_a_ticket_survives_the_restart_of_its_desk_and_waits_for_a_person(tmp_path: Path) -> None:
@@ -35,9 +41,23 @@ async def test_a_ticket_survives_the_restart_of_its_desk_and_waits_for_a_person(
 
 
 def test_the_desk_and_its_test_are_130_lines_and_pass(tmp_path: Path) -> None:
-    files = [RECIPES / "support_desk.py", RECIPES / "test_support_desk.py"]
+    files = DESK
     assert sum(len(file.read_text().splitlines()) for file in files) <= 130
     assert "1 passed" in pytest_passes(files[1], tmp_path)
+
+
+def test_the_desk_and_its_test_are_written_in_25_words_of_treadle() -> None:
+    """Its words: the names that are imported, and what is used of the values that those are or return."""
+    trees = [ast.walk(ast.parse(file.read_text())) for file in DESK]
+    nodes = [node for tree in trees for node in tree]
+    imports = [one for one in nodes if isinstance(one, ast.ImportFrom) and (one.module or "").startswith("treadle")]
+    names = {one.name for node in imports for one in node.names}
+    kinds = (Agent, Approval, Journal, RunResult, Session, ToolContext, Worker)
+    members = {name for kind in kinds for name in dir(kind)} - {*dir(asyncio.Task), "id"}
+    words = names | {one.attr for one in nodes if isinstance(one, ast.Attribute) and one.attr in members}
+
+    assert {"Agent", "open_session", "encode_sse", "answer", "resume", "idempotency_key"} <= words
+    assert len(words) <= 25, sorted(words)
 
 
 async def test_a_bot_answers_each_update_once(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from django.http import HttpRequest, JsonResponse, StreamingHttpResponse
 from django.urls import path
 
 from treadle import open_journal, open_session, submit, sync
-from treadle.events import encode_event, public_events
+from treadle.events import encode_sse, public_events
 from treadle.workers import follow
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "django_desk.settings")
@@ -24,7 +24,7 @@ async def begin(request: HttpRequest) -> JsonResponse:
 async def events(request: HttpRequest, ticket: str) -> StreamingHttpResponse:
     async def stream() -> AsyncIterator[bytes]:
         async for event in public_events(follow(settings.JOURNAL, ticket, live=True)):
-            yield b"data: %s\n\n" % encode_event(event)
+            yield encode_sse(event)
 
     return StreamingHttpResponse(stream(), content_type="text/event-stream")
 

@@ -25,7 +25,7 @@ from treadle.events.calls import (
     ToolStarted,
     ToolSuspended,
 )
-from treadle.events.codec import AnyEvent, Subscriber, decode_event, encode_event, event_object, on
+from treadle.events.codec import AnyEvent, Subscriber, decode_event, encode_event, encode_sse, event_object, on
 from treadle.events.models import DecisionRejected, ModelDelta, ModelDiscarded, ModelFailed, ModelFinished, ModelStarted
 from treadle.events.public import (
     AnyPublicEvent,
@@ -147,6 +147,7 @@ __all__ = [
     "ToolsetListed",
     "decode_event",
     "encode_event",
+    "encode_sse",
     "event_object",
     "on",
     "public_events",

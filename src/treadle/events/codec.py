@@ -67,6 +67,7 @@ __all__ = [
     "artifacts_of",
     "decode_event",
     "encode_event",
+    "encode_sse",
     "event_object",
     "on",
 ]
@@ -140,15 +141,11 @@ _decoder = msgspec.json.Decoder(AnyEvent)
 
 
 def encode_event(event: Event | PublicEvent) -> bytes:
-    """Return an event as one JSON object in UTF-8, on one line: for a journal, a log, or a server-sent event.
+    """Return an event as one JSON object in UTF-8, on one line, for a journal or a log.
 
     The form is stable. `type` names the event, such as `tool.finished`; every other key is a field of its class. A field
     that has its default is left out. Times are seconds since 1970, spans are seconds, money is a decimal in a string.
     New versions add types and fields; they rename and remove none. `decode_event` reads it back, but for public events.
-
-    Example:
-        async for event in run:
-            yield b"id: %d\ndata: %s\n\n" % (event.seq, encode_event(event))
 
     Raises:
         ConfigurationError: It is not an event.
@@ -156,6 +153,22 @@ def encode_event(event: Event | PublicEvent) -> bytes:
     if not isinstance(event, Event | PublicEvent):
         raise ConfigurationError(f"event must be an Event of treadle.events; got {shown(event)}.")
     return _encoder.encode(event)
+
+
+def encode_sse(event: Event | PublicEvent) -> bytes:
+    """Return an event as a server-sent event: its number as `id`, and the JSON of `encode_event` as `data`.
+
+    A piece of live text has no number, so a browser that connects again asks from the last event that has one.
+
+    Example:
+        async for event in public_events(run):
+            await response.write(encode_sse(event))
+
+    Raises:
+        ConfigurationError: It is not an event.
+    """
+    data = b"data: %s\n\n" % encode_event(event)
+    return b"id: %d\n%s" % (event.seq, data) if event.seq else data
 
 
 def event_object(event: Event | PublicEvent) -> JsonObject:

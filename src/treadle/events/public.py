@@ -209,7 +209,7 @@ async def public_events(
 
     Example:
         async for event in public_events(run):
-            await response.write(b"data: %s\\n\\n" % encode_event(event))
+            await response.write(encode_sse(event))
 
     Args:
         events: A run of `agent.stream`, `follow(journal, session_id, live=True)`, or events of `session.events()`.
