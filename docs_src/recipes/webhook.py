@@ -1,18 +1,24 @@
-"""A bot behind a webhook, as messengers have it: long conversations, one message at a time, each once. Start it with:
-MODEL=openai:gpt-5-mini uvicorn webhook:app"""
+"""A bot behind a webhook, as messengers have it: long conversations, one message at a time, each answered once. Start it with:
+uvicorn webhook:app"""
 
+import asyncio
 import os
+from collections import defaultdict
 
-from fastapi import BackgroundTasks, FastAPI
+from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel
 
 from treadle import Agent, SessionHeld, open_session
 from treadle.context import Summarize
+from treadle.errors import RunCompleted
 
-agent = Agent(os.environ["MODEL"], instructions="You answer in a chat.", compactor=Summarize())
+agent = Agent(os.environ.get("MODEL", "openai:gpt-5-mini"), instructions="You answer in a chat.", compactor=Summarize())
 app = FastAPI()
 OUTBOX: list[dict[str, str]] = []
 """What was sent. A real bot calls the messenger's API here."""
+
+
+TURNS: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
 
 class Update(BaseModel):
@@ -22,21 +28,24 @@ class Update(BaseModel):
 
 
 @app.post("/webhook")
-async def receive(update: Update, later: BackgroundTasks) -> None:
-    """Answer the messenger at once, and the person later: it sends an update again that is not answered in time."""
-    later.add_task(reply, update)
-
-
-async def reply(update: Update) -> None:
-    async with open_session("bot.db", id=f"chat-{update.chat}") as session:
-        if update.number <= session.state.metadata.get("last_update", 0):
-            return  # it was sent again
+async def receive(update: Update) -> None:
+    """Answer a message. The messenger delivers it again until this returns: also if this process dies."""
+    async with TURNS[update.chat], open_session("bot.db", id=f"chat-{update.chat}") as session:
+        known = session.state.metadata
+        if update.number <= known.get("sent", 0):
+            return  # it was delivered again
         try:
-            result = await agent.run(update.text, session=session, metadata={"last_update": update.number})
-        except SessionHeld:
-            await session.steer(update.text)  # the run that is under way reads it after its step, and answers both
-            return
-    OUTBOX.append({"chat": update.chat, "text": result.text})
+            if update.number == known.get("update"):  # its run broke off, or ended and was not sent
+                text = (await agent.resume(session)).text
+            else:
+                metadata = {"update": update.number}
+                text = (await agent.run(update.text, session=session, metadata=metadata)).text
+        except RunCompleted:
+            text = session.messages[-1].text
+        except SessionHeld as error:  # another process is at the message before
+            raise HTTPException(503) from error
+        OUTBOX.append({"chat": update.chat, "text": text})
+        await session.change(metadata={"sent": update.number})
 
 
 @app.get("/outbox")

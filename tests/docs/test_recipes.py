@@ -5,16 +5,18 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from aiohttp import ClientSession
+import pytest
+from aiohttp import ClientError, ClientSession
 from serving import RECIPES, SECONDS, asked, environment, events, pytest_passes, served, up_to
 
-from treadle import Agent, Approval, RunResult, Session, ToolContext, Worker
-from treadle.ports import Journal
+from treadle import Agent, Approval, RunResult, Session, ToolContext, Worker, open_journal, open_session
+from treadle.ports import Journal, ModelRequest
+from treadle.testing import ScriptedModel
 
 DESK = [RECIPES / "support_desk.py", RECIPES / "test_support_desk.py"]
 
@@ -60,14 +62,59 @@ def test_the_desk_and_its_test_are_written_in_25_words_of_treadle() -> None:
     assert len(words) <= 25, sorted(words)
 
 
-async def test_a_bot_answers_each_update_once(tmp_path: Path) -> None:
+def update(number: int, text: str) -> dict[str, Any]:
+    return {"number": number, "chat": "c", "text": text}
+
+
+async def test_a_bot_answers_each_update_once_and_one_after_the_other(tmp_path: Path) -> None:
     async with ClientSession() as client, asyncio.timeout(SECONDS):
-        with served("webhook", tmp_path, [{"text": "One."}, {"text": "Two."}]) as address:
-            for number, text in ((1, "Hello"), (1, "Hello"), (2, "And?")):
-                await asked(client, "POST", f"{address}/webhook", json={"number": number, "chat": "c", "text": text})
-            while len(sent := (await asked(client, "GET", f"{address}/outbox"))[1]) < 2:
-                await asyncio.sleep(0.01)  # sleep: a messenger tells nobody that it has sent something
-    assert [one["text"] for one in sent] == ["One.", "Two."]
+        with served("webhook", tmp_path, [{"text": "One."}, {"text": "Two."}, {"text": "Three."}]) as address:
+
+            async def deliver(number: int, text: str) -> int:
+                return (await asked(client, "POST", f"{address}/webhook", json=update(number, text)))[0]
+
+            async with elsewhere(tmp_path / "bot.db", "chat-c"):
+                refused = await deliver(1, "Hello")
+            first = await asyncio.gather(*(deliver(1, "Hello") for _ in range(3)))
+            later = [await deliver(number, "And?") for number in (1, 2, 2, 3)]
+            sent = (await asked(client, "GET", f"{address}/outbox"))[1]
+    assert (refused, first, later) == (503, [200] * 3, [200] * 4)
+    assert [one["text"] for one in sent] == ["One.", "Two.", "Three."]
+
+
+@asynccontextmanager
+async def elsewhere(path: Path, session_id: str) -> AsyncIterator[None]:
+    """Let a process other than the server run a session meanwhile."""
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def answer(_: ModelRequest) -> str:
+        begun.set()
+        await over.wait()
+        return "From elsewhere."
+
+    async with open_session(path, id=session_id) as session:
+        running = asyncio.create_task(Agent(ScriptedModel([answer])).run("Hello", session=session))
+        await begun.wait()
+        yield
+        over.set()
+        await running
+
+
+async def test_a_bot_that_was_killed_answers_the_update_that_is_delivered_again(tmp_path: Path) -> None:
+    slow = {"text": "Never sent.", "delay_ms": 60_000}
+    async with ClientSession() as client, asyncio.timeout(SECONDS):
+        with served("webhook", tmp_path, [slow], is_killed=True) as address:
+            lost = asyncio.create_task(asked(client, "POST", f"{address}/webhook", json=update(1, "Hello")))
+            async with open_journal(str(tmp_path / "bot.db")) as journal:
+                while [one.run_status for one in await journal.sessions()] != ["running"]:
+                    await asyncio.sleep(0.05)  # sleep: a messenger is told nothing while its update is answered
+        with pytest.raises(ClientError):
+            await lost
+        with served("webhook", tmp_path, [{"text": "One."}]) as address:
+            while (await asked(client, "POST", f"{address}/webhook", json=update(1, "Hello")))[0] != 200:
+                pass
+            sent = (await asked(client, "GET", f"{address}/outbox"))[1]
+    assert [one["text"] for one in sent] == ["One."]
 
 
 async def test_a_tenant_sees_its_own_chats_and_costs_and_ends_at_its_own_budget(tmp_path: Path) -> None:
