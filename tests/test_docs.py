@@ -332,7 +332,7 @@ def test_the_page_of_providers_has_every_vendor_with_its_dialect_address_and_var
 
 def test_the_page_of_providers_has_the_time_limits_of_a_request():
     text = page("providers.md")
-    told = {names_in(row[0])[0]: row[1] for row in rows_of(text) if row[0].endswith("_seconds`")}
+    told = {names_in(row[0])[0]: row[1] for row in rows_of(text) if row[0].endswith(("_seconds`", "_per_second`"))}
 
     assert told == {name: str(getattr(Timeouts(), name)) for name in Timeouts.__struct_fields__}
 
@@ -344,7 +344,8 @@ def test_the_page_of_testing_names_doubles_that_there_are_and_every_checker_of_a
 
     assert told <= set(testing.__all__)
     assert checkers == {name for name in testing.__all__ if name.startswith("check_")}
-    assert not [name for name in testing.__all__ if name not in page("testing.md") + page("scripts.md")]
+    pages = page("testing.md") + page("scripts.md") + page("evals.md")
+    assert not [name for name in testing.__all__ if name not in pages]
 
 
 def test_the_page_of_testing_has_every_key_of_a_script_and_where_and_how_an_answer_breaks_off():
