@@ -1,11 +1,12 @@
 """The strict checks of the mock: what each dialect refuses and takes, in one body, and the vendors' own types as judges of it."""
 
+import importlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import botocore.session
 import pydantic
 import pytest
 import test_mock_anthropic as anthropic
@@ -13,12 +14,6 @@ import test_mock_bedrock as bedrock
 import test_mock_cohere as cohere
 import test_mock_gemini as gemini
 import test_mock_responses as responses
-from anthropic.types.beta import BetaMessageParam
-from anthropic.types.beta.message_create_params import MessageCreateParams
-from botocore.validate import ParamValidator
-from google.genai.types import Content
-from openai.types.chat import ChatCompletionMessageParam
-from openai.types.responses import ResponseInputParam
 
 from treadle.mock.dialects.anthropic import check_anthropic_request
 from treadle.mock.dialects.bedrock import check_converse_request
@@ -246,22 +241,30 @@ def test_a_body_of_any_depth_and_with_half_characters_is_refused_like_any_other(
             check(value)
 
 
-JUDGES: list[tuple[str, pydantic.TypeAdapter[Any], Table]] = [
+@cache
+def judge(vendors_type: str) -> pydantic.TypeAdapter[Any]:
+    """Return what checks a value against a vendor's own type. The libraries take seconds to load: only where they judge."""
+    module, _, name = vendors_type.rpartition(".")
+    own = getattr(importlib.import_module(module), name)
+    return pydantic.TypeAdapter({"ResponseInputParam": str | own, "MessageCreateParams": own}.get(name, list[own]))
+
+
+JUDGES: list[tuple[str, str, Table]] = [
     (
         "chat",
-        pydantic.TypeAdapter(list[ChatCompletionMessageParam]),
+        "openai.types.chat.ChatCompletionMessageParam",
         {name: case for name, case in VALID.items() if name != "calls null"},
     ),
-    ("responses", pydantic.TypeAdapter(str | ResponseInputParam), responses.VALID),
-    ("anthropic", pydantic.TypeAdapter(list[BetaMessageParam]), anthropic.VALID),
-    ("anthropic", pydantic.TypeAdapter(MessageCreateParams), anthropic.TAKEN),
-    ("gemini", pydantic.TypeAdapter(list[Content]), gemini.VALID),
+    ("responses", "openai.types.responses.ResponseInputParam", responses.VALID),
+    ("anthropic", "anthropic.types.beta.BetaMessageParam", anthropic.VALID),
+    ("anthropic", "anthropic.types.beta.message_create_params.MessageCreateParams", anthropic.TAKEN),
+    ("gemini", "google.genai.types.Content", gemini.VALID),
 ]
 
 
-@pytest.mark.parametrize(("judge", "value"), cases(JUDGES))
-def test_what_is_taken_is_of_the_vendors_own_type(judge: pydantic.TypeAdapter[Any], value: Any) -> None:
-    read_all(judge.validate_python(value))
+@pytest.mark.parametrize(("vendors_type", "value"), cases(JUDGES))
+def test_what_is_taken_is_of_the_vendors_own_type(vendors_type: str, value: Any) -> None:
+    read_all(judge(vendors_type).validate_python(value))
 
 
 def read_all(value: Any) -> None:
@@ -272,10 +275,11 @@ def read_all(value: Any) -> None:
 
 
 def test_what_converse_takes_is_of_the_vendors_own_type() -> None:
-    service = botocore.session.Session().get_service_model("bedrock-runtime")
+    service = importlib.import_module("botocore.session").Session().get_service_model("bedrock-runtime")
+    validator = importlib.import_module("botocore.validate").ParamValidator()
     body = bedrock.TAKEN | {"modelId": "m"}
 
-    assert not ParamValidator().validate(body, service.operation_model("Converse").input_shape).has_errors()
+    assert not validator.validate(body, service.operation_model("Converse").input_shape).has_errors()
 
 
 def test_broken_arguments_are_taken_when_the_server_is_lenient_about_them():
