@@ -14,6 +14,8 @@ def pay(invoice: str) -> str:
     with Path(os.environ["LEDGER"]).open("a") as ledger:
         ledger.write(f"{invoice}\n")
     print(f"paid {invoice}", flush=True)
+    if gate := os.environ.get("GATE"):
+        Path(gate).read_text()  # a pipe: it waits until the test opens it
     return "paid"
 
 

@@ -1,6 +1,7 @@
 """`treadle batch` as a person uses it: tasks in, rows, a table and a report out; and what it says about mistakes."""
 
 import json
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -87,14 +88,20 @@ def test_a_total_cost_stops_cleanly_and_a_larger_one_continues(shop: Any) -> Non
 
 
 def test_a_signal_lets_the_runs_under_way_end_and_the_same_command_continues(shop: Any) -> None:
+    gate = shop.folder / "gate"
+    os.mkfifo(gate)
+    shop.environment["GATE"] = str(gate)
     process = shop.start(*_BATCH, "-o", "r.jsonl", "--concurrency", "1")
     while b"paid" not in process.stderr.readline():
         pass
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(60)
+    while b"SIGINT received: no further task begins" not in process.stderr.readline():
+        pass
+    gate.write_text("")
+    process.communicate(60)
 
-    assert b"SIGINT received: no further task begins" in err
     assert process.returncode == 1
+    del shop.environment["GATE"]
     assert [row.id for row in read_rows(shop.folder / "r.jsonl")] == ["a"]
     shop(*_BATCH, "-o", "r.jsonl", "--concurrency", "1", code=0)
     assert len((shop.folder / "ledger.txt").read_text().splitlines()) == 3

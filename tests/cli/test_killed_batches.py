@@ -4,6 +4,7 @@ import asyncio
 import random
 import shutil
 import subprocess
+import threading
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from treadle import open_journal
 from treadle.batch import read_rows
+from treadle.testing import MockProvider
 
 AGENT = Path(__file__).with_name("payments.py")
 
@@ -105,10 +107,16 @@ def _with_killed_workers(treadle: Any, url: str, tasks: int, kills: int) -> None
             collector.kill()
             collector.wait()
             collector = treadle.start(*batch, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    readers = list[threading.Thread]()
+    for worker in workers:  # one whose words nobody reads stops when the pipe is full
+        readers.append(threading.Thread(target=worker.stderr.read, daemon=True))
+        readers[-1].start()
     assert collector.wait(600) == 0
-    for worker in workers:
+    for worker, reader in zip(workers, readers, strict=True):
         worker.terminate()
-        worker.communicate(60)
+        worker.wait(60)
+        reader.join()
+        worker.stderr.close()
     _check(treadle, ledger, tasks, url)
 
 
@@ -123,3 +131,42 @@ def test_2000_tasks_over_four_workers_that_are_killed_12_times_have_one_row_each
     treadle: Any, postgres_url: str
 ) -> None:
     _with_killed_workers(treadle, postgres_url, 2000, 12)
+
+
+async def _with_vendor_batches(treadle: Any, model: str, tasks: int, kills: list[int]) -> int:
+    """Run a batch at a vendor that is killed after so many requests each time. Return how many batches the vendor got."""
+    _begin(treadle, tasks)
+    async with MockProvider(["done"]) as provider:
+        model_options = ("-m", f"{model}:mock", "--base-url", provider.base_url)
+        command = ("batch", "tasks.jsonl", *model_options, "--vendor-batch", "-o", "results.jsonl")
+        treadle.environment |= {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
+        for requests in kills:
+            process = treadle.start(*command)
+            ended = asyncio.create_task(asyncio.to_thread(process.communicate, timeout=100))
+            asked = asyncio.create_task(provider.wait_requests(len(provider.requests) + requests))
+            await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)  # it may be over before
+            asked.cancel()
+            process.kill()
+            await ended
+        process = treadle.start(*command)
+        _, said = await asyncio.to_thread(process.communicate, timeout=100)
+        assert process.returncode == 0, said
+        assert provider.refusals == []
+        rows = list(read_rows(treadle.folder / "results.jsonl"))
+        assert Counter(row.id for row in rows) == Counter(f"t{n}" for n in range(tasks))
+        assert all(row.text == "done" for row in rows)
+        return sum(one.method == "POST" and one.path.endswith("/batches") for one in provider.requests)
+
+
+@pytest.mark.parametrize("model", ["openai", "anthropic"])
+async def test_a_batch_at_a_vendor_that_is_killed_is_submitted_once(treadle: Any, model: str) -> None:
+    assert await _with_vendor_batches(treadle, model, 12, [1, 2, 3]) == 1
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("model", ["openai", "openai-chat", "anthropic"])
+async def test_a_batch_of_500_at_a_vendor_that_is_killed_12_times_at_random_is_submitted_once(
+    treadle: Any, model: str
+) -> None:
+    kills = [random.randint(1, 3) for _ in range(12)]
+    assert await _with_vendor_batches(treadle, model, 500, kills) == 1

@@ -320,7 +320,15 @@ def _evaluator_context() -> Any:
     return EvaluatorContext(**{**dict.fromkeys(names), "attributes": {}, "metrics": {}})
 
 
+def _server() -> Any:
+    from treadle.providers.http.server import DEFAULT_TIMEOUTS, Key, Server
+
+    key = Key(value="k", header="Authorization", variable="")
+    return Server("http://127.0.0.1:9/v1", "messages", key=key, headers=None, timeouts=DEFAULT_TIMEOUTS)
+
+
 _INSTANCES: dict[str, Callable[[World], Any]] = {
+    "Asked": lambda world: _server(),
     "McpEntry": lambda world: treadle.toolsets.McpEntry("x", {"command": "true"}),
     "McpTools": _mcp_tools,
     "McpServer": lambda world: _mcp_tools(world).server,

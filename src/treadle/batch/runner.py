@@ -11,7 +11,7 @@ from collections.abc import (
     Sequence,
     Sized,
 )
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -26,6 +26,7 @@ from treadle.batch.rows import TOTAL, BatchRow, RowFile, ending_in, ending_of, r
 from treadle.batch.scoring import Score, scored
 from treadle.batch.summary import BatchSummary, Tally, money
 from treadle.batch.tasks import BatchTask, as_task
+from treadle.batch.vendor import VendorBatches, VendorModel
 from treadle.budgets import Budget, TenantBudget, as_decimal
 from treadle.errors import AgentChanged, ConfigurationError, JournalError, SessionHeld, TaskCancelled, check_path, shown
 from treadle.events import RunFinished, RunPaused, TaskWithdrawn
@@ -99,6 +100,7 @@ async def run_batch(
     on_error: Literal["continue", "stop"] = "continue",
     only_failed: bool = False,
     limits: Sequence[Limit] = (),
+    vendor_batch: bool = False,
     deps: Any = None,  # Any: as for `Agent.run`
     stop: asyncio.Event | None = None,
     on_row: Callable[[BatchRow], object] | None = None,
@@ -129,6 +131,8 @@ async def run_batch(
         on_error: Whether the batch continues, or begins no further task, if a run fails or raises an exception.
         only_failed: Whether tasks are tried again whose run was stopped or failed. Finished calls do not run again.
         limits: Requests and tokens a minute, over all processes with the same journal: `Limit(name="key 1", tokens_per_minute=200_000)`.
+        vendor_batch: Whether requests go into batches of OpenAI or Anthropic, at half the price and within a day, for tasks of one step:
+            each step of all tasks under way is one batch. A file beside the results says which.
         deps: As for `Agent.run`, for each run.
         stop: When it is set, no further task begins, and those under way end.
         on_row: Called with each row as it is made.
@@ -141,9 +145,16 @@ async def run_batch(
         JournalError: The store failed. The same call continues.
     """
     _check(agent, name, concurrency, repeat, total_budget, limits, only_failed=only_failed)
+    if vendor_batch and (isinstance(agent, str) or results is None):
+        raise ConfigurationError("run_batch(vendor_batch=True) needs the agent itself, and results=.")
     time = clock or SystemClock()
-    async with _opened(journal) as store:
+    async with _opened(journal) as store, AsyncExitStack() as open_here:
         pace = Pace(concurrency, clock=time, randomness=SystemRandomness())
+        vendor = None
+        if vendor_batch and not isinstance(agent, str):
+            vendor = VendorBatches(Path(results or "").with_suffix(".batches.jsonl"), lambda: batch.running)
+            budget = _without_end(budget or agent._spec.budget)  # noqa: SLF001 - as it would run
+            agent = agent.replace(model=VendorModel(agent.model, vendor))
         way = (
             _Fleet(agent, store, name, budget, time)
             if isinstance(agent, str)
@@ -160,7 +171,15 @@ async def run_batch(
             batch.file = RowFile(
                 Path(results), lambda row: row.is_final and not (only_failed and row.status != "completed")
             )
+        if vendor is not None:
+            await open_here.enter_async_context(vendor.open())
+            batch.on_idle = vendor.look
         return await batch.run(concurrency)
+
+
+def _without_end(budget: Budget) -> Budget:
+    """Return a budget without a limit of time: a vendor's batch may last a day."""
+    return msgspec.structs.replace(budget, max_wall_time_seconds=None)
 
 
 def _check(
@@ -250,6 +269,8 @@ class _Batch:
         self.on_progress: Callable[[BatchProgress], object] | None = None
         self.stops_at_error = False
         self.file: RowFile | None = None
+        self.on_idle: Callable[[], None] = lambda: None
+        """Called when one of those that run tasks finds no further one."""
         self._way, self._score, self._pace, self._clock = way, score, pace, clock
         self._source = self._expanded(tasks, repeat)
         self._total = len(tasks) * repeat if isinstance(tasks, Sized) else None
@@ -258,6 +279,11 @@ class _Batch:
         self._running = self._made = self._unfinished = 0
         self._ended_by = ""
         self._began = clock.monotonic()
+
+    @property
+    def running(self) -> int:
+        """How many tasks are under way."""
+        return self._running
 
     async def run(self, concurrency: int) -> BatchSummary:
         try:
@@ -323,6 +349,7 @@ class _Batch:
                 self._running -= 1
             self._take(row)
             self._tell()
+        self.on_idle()
 
     async def _row(self, task: BatchTask, repeat: int) -> BatchRow:
         """Return the scored row of a task; one that says so if an exception was raised on the way."""
@@ -424,12 +451,13 @@ class _Here(_Sessions):
         self._fingerprint = agent.fingerprint
 
     async def row(self, task: BatchTask, repeat: int) -> BatchRow:
-        for _ in range(_HELD_SECONDS):
-            try:
-                return await self._row(task, repeat)
-            except SessionHeld:
-                await asyncio.sleep(1)
-        return await self._row(task, repeat)
+        with VendorBatches.asked_by(self.id_of(task, repeat)):
+            for _ in range(_HELD_SECONDS):
+                try:
+                    return await self._row(task, repeat)
+                except SessionHeld:
+                    await asyncio.sleep(1)
+            return await self._row(task, repeat)
 
     async def _row(self, task: BatchTask, repeat: int) -> BatchRow:
         session_id = self.id_of(task, repeat)

@@ -25,6 +25,7 @@ import msgspec
 
 from treadle.errors import ConfigurationError, check_kind, check_path
 from treadle.fields import Documented, checked, checked_but
+from treadle.mock.batches import MockBatches
 from treadle.mock.dialects.anthropic import AnthropicMessages, claude_dialects
 from treadle.mock.dialects.bedrock import converse_dialects
 from treadle.mock.dialects.cohere import CohereChat
@@ -320,6 +321,7 @@ class Vendor:
         self._api_key = api_key
         self._numbers = itertools.count(1)
         self._ids: Iterator[str] = (f"call_{number}" for number in itertools.count(1))
+        self._batches = MockBatches(self._play_in_batch)
         self.requests: list[RecordedRequest] = []
         self.refusals: list[Refusal] = []
         self.recording: TextIO | None = None
@@ -332,6 +334,8 @@ class Vendor:
             self._check_key(received)
             if is_listing(received.method, received.path):
                 reply = _plain_reply(200, model_list(received.query, received.headers))
+            elif MockBatches.is_own(received.path):
+                reply = _plain_reply(200, await self._batched(received))
             else:
                 dialect = self._dialect(received)
                 body = _parsed(received.body)
@@ -341,6 +345,20 @@ class Vendor:
             reply = self.refused(refusal, received.path)
         self._remember(received, body, reply.turn.status)
         return reply
+
+    async def _batched(self, received: Received) -> bytes:
+        query, headers = received.query, dict(received.headers)
+        return await self._batches.reply(received.method, received.path, query, headers, received.body)
+
+    async def _play_in_batch(self, path: str, body: JsonObject) -> tuple[int, bytes]:
+        """Answer one request of a batch, as if it had come alone."""
+        dialect = next(one for one in self._dialects if path.endswith(one.path))
+        try:
+            reply = await self._play(dialect, dialect.check(body))
+        except Refusal as refusal:
+            self.refusals.append(refusal)
+            reply = self.refused(refusal, path)
+        return reply.turn.status, b"".join(piece.content for piece in reply.answer.pieces)
 
     def refused(self, refusal: Refusal, path: str = "") -> Reply:
         """Return the answer that says no, in the dialect of the path; in the first one's where the path is nobody's."""

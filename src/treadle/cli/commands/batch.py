@@ -42,6 +42,8 @@ __all__ = ["batch"]
 
 _LINE_SECONDS, _SCREEN_SECONDS = 10.0, 0.2
 """How often progress is reported, in a log and at a terminal."""
+_MOST_OF_A_VENDOR = 1_000
+"""Tasks at once whose requests go into a vendor's batches: so many are one batch."""
 
 
 def batch(options: BatchOptions, terminal: Terminal) -> int:
@@ -152,7 +154,8 @@ async def _run(
             journal=journal,
             results=results,
             name=name,
-            concurrency=options.concurrency,
+            concurrency=options.concurrency or (_MOST_OF_A_VENDOR if options.is_vendor_batch else 8),
+            vendor_batch=options.is_vendor_batch,
             repeat=options.repeat,
             budget=Budget(**options.limits) if options.limits else None,
             total_budget=options.total_cost,

@@ -515,13 +515,13 @@ class BatchOptions(RunningOptions, frozen=True, kw_only=True):
         str | None, Flag("--name NAME", "name of the batch in its journal (default: that of the results)")
     ] = None
     concurrency: Annotated[
-        int,
+        int | None,
         Flag(
             "--concurrency N",
-            "how many tasks run at once (default: 8); fewer after a rate limit",
+            "how many tasks run at once (default: 8, or 1000 with --vendor-batch); fewer after a rate limit",
             whole_reader(1, 99999, "a number from 1 to 99999"),
         ),
-    ] = 8
+    ] = None
     repeat: Annotated[
         int,
         Flag("--repeat N", "how often to run each task (default: 1)", whole_reader(1, 9999, "a number from 1 to 9999")),
@@ -565,6 +565,13 @@ class BatchOptions(RunningOptions, frozen=True, kw_only=True):
     ] = None
     stops_at_error: Annotated[
         bool, Flag("--stop-on-error", "begin no further task once a run has failed or raised an exception")
+    ] = False
+    is_vendor_batch: Annotated[
+        bool,
+        Flag(
+            "--vendor-batch",
+            "for tasks of one step: send the requests as batches of OpenAI or Anthropic, at half the price, within a day",
+        ),
     ] = False
     is_comparison: Annotated[
         bool, Flag("--compare", "compare two results instead: treadle batch --compare before.jsonl after.jsonl")

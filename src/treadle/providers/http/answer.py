@@ -23,6 +23,7 @@ __all__ = [
     "Answer",
     "Exchange",
     "in_words",
+    "kept_answer",
     "no_first_byte",
     "unpacker_for",
 ]
@@ -166,13 +167,34 @@ _DRAIN_SECONDS = 0.25
 _LARGE_BYTES = 1024 * 1024
 
 
+class _Kept:
+    """A body that has come already, read like one that comes."""
+
+    def __init__(self, body: bytes) -> None:
+        self._rest = body
+
+    def on_eof(self, callback: Callable[[], None]) -> None:
+        callback()
+
+    def at_eof(self) -> bool:
+        return not self._rest
+
+    def read_nowait(self, size: int) -> bytes:
+        piece, self._rest = self._rest[:size], self._rest[size:]
+        return piece
+
+    async def read(self, size: int) -> bytes:
+        return self.read_nowait(size)
+
+
 class Exchange(NamedTuple):
     """A request that was sent, and the head of its answer."""
 
-    connection: "Connection"
+    connection: "Connection | None"
+    """None for a body that has come already."""
     status: int
     headers: Mapping[str, str]
-    content: "StreamReader"
+    content: "StreamReader | _Kept"
     """Where the body comes."""
 
 
@@ -355,3 +377,10 @@ def _failures() -> tuple[type[Exception], ...]:
     from aiohttp import ClientError  # noqa: PLC0415 - whoever has an answer has loaded it
 
     return ClientError, OSError
+
+
+def kept_answer(endpoint: Endpoint, status: int, body: bytes) -> Answer:
+    """Return an answer in JSON whose body has come already."""
+    exchange = Exchange(None, status, {"Content-Type": "application/json"}, _Kept(body))
+    now = asyncio.get_running_loop().time()
+    return Answer(exchange, endpoint, timeouts=endpoint.timeouts, sent_at=now, max_bytes=len(body))

@@ -1,13 +1,15 @@
 """Model: what the models of all dialects are and do alike. A dialect's own class says how a request is written and an answer read."""
 
+import copy
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeVar, runtime_checkable
 
-from treadle.fields import explained
+from treadle.fields import checked, explained
 from treadle.messages import Finish
 from treadle.ports import ModelEnd, ModelPart, ModelRequest, Pricing, TextCalls
 from treadle.providers.http.answer import Answer
+from treadle.providers.http.endpoint import Endpoint
 from treadle.providers.http.failures import finish_of
 from treadle.providers.http.reading import Response, read_response, without_ending
 from treadle.providers.http.server import Server
@@ -31,6 +33,16 @@ class Requests(Protocol):
     def tools(self) -> ToolSets: ...
 
     def body(self, request: ModelRequest) -> bytes: ...
+
+
+@runtime_checkable
+class Asked(Protocol):
+    """What a model's requests go to: its server, or what stands in its place."""
+
+    @property
+    def endpoint(self) -> Endpoint: ...
+
+    async def ask(self, body: bytes) -> Answer: ...
 
 
 class DialectModel:
@@ -67,17 +79,29 @@ class DialectModel:
         """The dialect and model, such as `openai:gpt-5-mini`."""
         self.price: Final = price
         """What it costs, or None when nobody knows."""
-        self._server = server
+        self._server: Asked = server
         self._requests = requests
         self._reader = reader
         self.asks_with: Final = {**(options or {}), "stream": stream}
         """The options of each request, and whether it asks for a stream."""
 
     @property
+    def endpoint(self) -> Endpoint:
+        """Where its requests go."""
+        return self._server.endpoint
+
+    @property
     def asks_at(self) -> tuple[str, int]:
         """The host and port of its server."""
         url = self._server.endpoint.url
         return url.host or "", url.port or 443
+
+    @checked
+    def through(self, asked: Asked) -> Self:
+        """Return the same model, whose requests go elsewhere than to its server."""
+        made = copy.copy(self)
+        made._server = asked  # noqa: SLF001 - its own
+        return made
 
     @explained
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelPart]:
