@@ -13,7 +13,7 @@ COVERAGE ?=
 COVERAGE_MIN ?= 95
 # Processes that run the tests. Many tests wait for limits and for other processes, so three keep two cores busy. One that has
 # nothing left takes tests from the others.
-WORKERS ?= 3
+WORKERS ?= 4
 # Options for pytest, such as TESTS="tests/journals -k lease".
 TESTS ?=
 # Options and names for `make bench-rivals`, such as RIVALS="--quick langgraph".
