@@ -89,6 +89,10 @@ class BatchRow(msgspec.Struct, Documented, frozen=True, kw_only=True):
         return Decimal(self.cost or 0)
 
 
+_SAID = ("id", "task", "message", "text", "output", "expected", "tool_failures", "metadata")
+"""What of a row others have written, and may hold a secret."""
+
+
 class Ending(msgspec.Struct, frozen=True):
     """How a run ended, as far as the state of its session does not say."""
 
@@ -237,9 +241,10 @@ class RowFile:
             ConfigurationError: The file cannot be written.
         """
         assert self._file is not None
-        found = self._redactor.value(msgspec.to_builtins(row))
+        said = {name: value for name in _SAID if (value := getattr(row, name))}
+        shown = msgspec.structs.replace(row, **self._redactor.value(msgspec.to_builtins(said)))
         try:
-            self._file.write(self._encoder.encode(found) + b"\n")
+            self._file.write(self._encoder.encode(shown) + b"\n")
             self._file.flush()
         except OSError as error:
             raise self._unwritable(error) from error
