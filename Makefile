@@ -16,7 +16,7 @@ COVERAGE_MIN ?= 95
 WORKERS ?= 4
 # Options for pytest, such as TESTS="tests/journals -k lease".
 TESTS ?=
-# Options and names for `make bench-rivals`, such as RIVALS="--quick langgraph".
+# Options and names for `make bench-rivals` and `make conformance-rivals`, such as RIVALS="--quick langgraph".
 RIVALS ?=
 # Options and names for `make bench-models`, such as MODELS="--tasks held-out treadle_default".
 MODELS ?=
@@ -122,6 +122,10 @@ endif
 .PHONY: conformance
 conformance: $(STAMP)  ## Run the MCP conformance suite, the protocol's inspector and the AG-UI client, programs for Node, which npm fetches
 	$(BIN)/python scripts/conformance.py
+
+.PHONY: conformance-rivals
+conformance-rivals: $(STAMP)  ## Hold other libraries against the suite of `treadle conformance`; RIVALS="pydantic_ai llm" for fewer
+	$(BIN)/python benchmarks/conformance/compare.py $(RIVALS)
 
 .PHONY: bench
 bench: $(STAMP)  ## Measure the overhead of the loop against a bare one

@@ -8,6 +8,7 @@ os.environ["AGNO_TELEMETRY"] = "false"
 from agno.agent import Agent
 from agno.db.json import JsonDb
 from agno.models.openai.like import OpenAILike
+from agno.run.agent import RunErrorEvent
 from agno.run.base import RunStatus
 from agno.tools import tool
 from warm import prepare
@@ -58,6 +59,8 @@ def _agent(job: Any) -> Agent:
 
 
 def _told(run: Any) -> dict[str, Any]:
+    if isinstance(run, RunErrorEvent):
+        return {"answer": None, "completed": False, "error": run.content}
     calls = [one.tool_execution for one in run.active_requirements] if run.status == RunStatus.paused else []
     used = run.metrics
     return {

@@ -51,7 +51,8 @@ LIBRARIES = {
     ),
     "openai_agents": Library("OpenAI Agents SDK", {**_DOCUMENTED, "advised": "errors for unknown names, one by one"}),
     "langgraph": Library("LangGraph", {**_DOCUMENTED, "advised": "ToolErrorMiddleware, checked endings"}),
-    "strands": Library("Strands Agents", {**_DOCUMENTED, "advised": "one by one, checked endings"}),
+    "strands": Library("Strands Agents", {**_DOCUMENTED, "advised": "inputSchema, one by one, checked endings"}),
+    "google_adk": Library("Google ADK", _DOCUMENTED),
     "agno": Library("Agno", _DOCUMENTED),
     "llm": Library("llm", _DOCUMENTED),
 }
@@ -69,7 +70,8 @@ def main() -> int:
                 results = _with(results, f"{name}:{form}", asyncio.run(_judged(name, form)))
                 RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(report.table(results))
-    for path in report.write(results):
+    for path, text in report.made(results).items():
+        path.write_text(text, encoding="utf-8")
         print(f"Written: {path}", file=sys.stderr)
     return 0
 

@@ -20,12 +20,12 @@ async def adapter(job: Any) -> dict[str, Any]:
 
 
 async def advised(job: Any) -> dict[str, Any]:
-    """Calls run one after the other, and how the answer ended is checked."""
+    """The model is shown the whole schema, calls run one after the other, and how the answer ended is checked."""
     return await _run(job, is_advised=True)
 
 
 async def _run(job: Any, *, is_advised: bool) -> dict[str, Any]:
-    agent = _agent(job, {"tool_executor": SequentialToolExecutor()} if is_advised else {})
+    agent = _agent(job, is_advised)
     asked = job.state / "asked.json"
     given: Any = job.prompt
     if job.action == "resume":
@@ -45,7 +45,7 @@ async def _run(job: Any, *, is_advised: bool) -> dict[str, Any]:
     return told
 
 
-def _agent(job: Any, options: dict[str, Any]) -> Agent:
+def _agent(job: Any, is_advised: bool) -> Agent:
     client = {"base_url": job.base_url, "api_key": job.api_key, "max_retries": job.max_attempts - 1}
     if job.model_timeout is not None:
         client["timeout"] = job.model_timeout
@@ -53,14 +53,19 @@ def _agent(job: Any, options: dict[str, Any]) -> Agent:
     return Agent(
         model=OpenAIModel(client_args=client, model_id=job.model),
         agent_id="assistant",
-        tools=[tool(_plain(one.async_function)) for one in job.tools] or [_never_called],
+        tools=[_tool(one, is_advised) for one in job.tools] or [_never_called],
         system_prompt=job.system,
         callback_handler=None,
         retry_strategy=ModelRetryStrategy(max_attempts=1),  # the client's own retries are bounded above
         session_manager=FileSessionManager(job.session, str(job.state)) if job.keeps_state else None,
         hooks=[_Asks(asks)] if asks else [],
-        **options,
+        tool_executor=SequentialToolExecutor() if is_advised else None,
     )
+
+
+def _tool(told: Any, is_advised: bool) -> Any:
+    function = _plain(told.async_function)
+    return tool(inputSchema={"json": told.parameters})(function) if is_advised else tool(function)
 
 
 def _plain(function: Callable[..., Any]) -> Callable[..., Any]:

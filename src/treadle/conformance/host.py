@@ -212,8 +212,12 @@ def _parameter(name: str, schema: Mapping[str, Any], *, is_required: bool) -> in
 
 
 def _given(signature: inspect.Signature, values: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that were given: an optional one that is None was left out."""
-    named = {**dict(zip(signature.parameters, values, strict=False)), **keywords}
+    """Return the arguments that were given: an optional one that is None was left out.
+
+    Raises:
+        TypeError: One is missing, or not known, as Python has it of any function.
+    """
+    named = signature.bind(*values, **keywords).arguments
     optional = {one.name for one in signature.parameters.values() if one.default is None}
     return {name: value for name, value in named.items() if value is not None or name not in optional}
 

@@ -11,28 +11,33 @@ _FAILURE_1 = f"{SEED_LOOPS}, failure 1: the arguments are not valid JSON"
 _VENDOR = "github.com/openai/openai-agents-js/pull/887: malformed arguments crash the agent"
 
 
-def _broken(name: str, failure: str, arguments: str, source: str = _FAILURE_1) -> Scenario:
-    """Arguments that cannot be taken; the model then corrects itself."""
+def _broken(name: str, failure: str, arguments: str, source: str = _FAILURE_1, *, is_plain: bool = False) -> Scenario:
+    """Arguments that cannot be taken; the model then corrects itself. If it is plain what they mean, a loop may repair them."""
+    told = (told_failure("call_1"), ran_with("pay", {"invoice": 7}))
+    repaired = ran_with("pay", {"invoice": 8}, {"invoice": 7})
     return Scenario(
         id=f"arguments/{name}",
         failure=failure,
-        promise="Nothing runs. The model reads what is wrong, as the result of that call, and may correct it.",
+        promise="Nothing runs. The model reads what is wrong, as the result of that call, and may correct it."
+        + (" Or the call runs with what was plainly meant." if is_plain else ""),
         source=source,
         severity="harm",
         dialects=TEXTS,
         tools=(PAY,),
         turns=(ScriptedCall(name="pay", arguments=arguments, id="call_1"), pay(7, "call_2"), "All paid."),
-        right=(told_failure("call_1"), ran_with("pay", {"invoice": 7}), answered("All paid.")),
+        right=(*(any_of(one, repaired) if is_plain else one for one in told), answered("All paid.")),
     )
 
 
 SCENARIOS = (
     _broken("cut-off", "The text of the arguments ends in the middle.", '{"invoice": 7, "note": "fir'),
-    _broken("trailing-comma", "A comma stands behind the last value.", '{"invoice": 8,}'),
-    _broken("single-quotes", "The text is Python's, not JSON.", "{'invoice': 8}"),
+    _broken("trailing-comma", "A comma stands behind the last value.", '{"invoice": 8,}', is_plain=True),
+    _broken("single-quotes", "The text is Python's, not JSON.", "{'invoice': 8}", is_plain=True),
     _broken("two-objects", "Two objects follow each other.", '{"invoice": 8}{"invoice": 9}', _VENDOR),
     _broken("prose", "The text is a sentence.", "Please pay invoice 8.", _VENDOR),
-    _broken("fenced", "The object is in a code block of Markdown.", '```json\n{"invoice": 8}\n```', _VENDOR),
+    _broken(
+        "fenced", "The object is in a code block of Markdown.", '```json\n{"invoice": 8}\n```', _VENDOR, is_plain=True
+    ),
     _broken("not-an-object", "The JSON is a list.", "[8]", f"{SEED_LOOPS}, failure 2: the arguments break the schema"),
     _broken("not-a-number", "The number is NaN, which JSON does not have.", '{"invoice": NaN}', "RFC 8259, section 6"),
     _broken(

@@ -113,7 +113,7 @@ SCENARIOS = (
         _has("red"),
         returns="\x1b[31mred\x1b[0m\x00\x07\u202e",
     ),
-    _raises("exception", "A tool raises an exception.", error="the disk is full"),
+    _raises("exception", "A tool raises an exception.", error="cannot write: the disk is full"),
     Scenario(
         id="contents/exit",
         failure="A tool calls sys.exit.",

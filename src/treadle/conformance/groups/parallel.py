@@ -21,7 +21,7 @@ _BATCH = f"{SEED_LOOPS}: all results of a response go back together, in the orde
 _ISOLATED = f"{SEED_LOOPS}: five biographies and one stack trace"
 _KEYS = tuple("abcdefgh")
 _LOOKS = tuple(call("look", key=key, id=f"call_{key}") for key in _KEYS)
-_BROKEN = tool("fetch", "key", effect="write", fails=9, error="no route to host")
+_BROKEN = tool("fetch", "key", effect="write", fails=9, error="cannot connect: no route to host")
 
 
 def _all_results(*ids: str) -> Check:
