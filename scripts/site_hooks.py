@@ -25,6 +25,8 @@ _TEXTS: dict[str, str] = {}
 _REPOSITORY = re.compile(r"\[(?P<text>[^\]]+)\]\(\.\./(?P<path>[^)]+)\)")
 
 
+_FOR_USERS = ("use/", "run/")
+
 _CODE = re.compile(r"`[^`\n]+`")
 
 # Short code in running text, such as a flag, which a browser would break at its hyphens. 30 characters fit on a phone.
@@ -48,6 +50,8 @@ def on_nav(nav: Navigation, **_: Any) -> Navigation:
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     _TEXTS[page.file.src_uri] = markdown
+    if page.file.src_uri.startswith(_FOR_USERS):
+        page.meta.setdefault("search", {"boost": 4})  # a guide comes before the reference that has the same words
     if page.file.src_uri in _MADE:
         return markdown
     return _REPOSITORY.sub(r"\g<text> (`\g<path>`)", _with_plain_bars(markdown))

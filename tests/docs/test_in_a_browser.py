@@ -14,7 +14,7 @@ PARTS = 4
 """Several processes divide the pages between them."""
 
 TOO_WIDE = """
-[...document.querySelectorAll('.md-content table, .md-content p, .md-content li, .md-content :is(h1, h2, h3, h4), .md-content img')]
+[...document.querySelectorAll('.md-content table, .md-content p, .md-content li, .md-content :is(h1, h2, h3, h4), .md-content picture, .md-content :not(picture) > img')]
   .filter(one => one.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
   .map(one => one.tagName + ': ' + one.textContent.slice(0, 60))
 """
