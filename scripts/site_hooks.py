@@ -51,7 +51,7 @@ def on_nav(nav: Navigation, **_: Any) -> Navigation:
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     _TEXTS[page.file.src_uri] = markdown
     if page.file.src_uri.startswith(_FOR_USERS):
-        page.meta.setdefault("search", {"boost": 4})  # a guide comes before the reference that has the same words
+        page.meta.setdefault("search", {"boost": 1000})  # a guide comes before the reference that has the same words
     if page.file.src_uri in _MADE:
         return markdown
     return _REPOSITORY.sub(r"\g<text> (`\g<path>`)", _with_plain_bars(markdown))
