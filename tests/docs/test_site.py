@@ -40,7 +40,7 @@ def test_the_site_asks_no_other_host_for_anything(site):
 
 @pytest.mark.row("M-SITE")
 def test_a_flag_in_running_text_is_not_broken_at_its_hyphens(site):
-    page = (site / "use" / "approvals.html").read_text()
+    page = (site / "use" / "cli-runs.html").read_text()
     styles = (site / "assets" / "site.css").read_text()
 
     assert '<code class="short">--approval-seconds N</code>' in page
@@ -75,6 +75,7 @@ def test_the_texts_for_machines_have_every_page_and_every_name(site):
     pages = [
         path.relative_to(site).with_suffix(".md").as_posix()
         for path in (site / "index.html", *site.glob("*/**/*.html"))
+        if not (PROJECT / "docs" / path.relative_to(site)).exists()  # a page that is HTML already, with evidence
     ]
 
     assert [page for page in pages if f"<!-- {page} -->" not in whole] == []
