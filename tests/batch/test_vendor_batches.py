@@ -9,8 +9,9 @@ import pytest
 
 from treadle import Agent, ConfigurationError, Price, allow, resolve_model, tool
 from treadle.batch import exact, read_rows, run_batch
+from treadle.batch.vendor import VendorBatches, VendorModel
 from treadle.messages import Usage
-from treadle.testing import MockProvider, ScriptedModel, Turn, call
+from treadle.testing import FakeClock, MockProvider, ScriptedModel, Turn, call
 
 DIALECTS = ("openai", "openai-chat", "anthropic")
 TASKS = [{"id": f"q{n}", "task": f"Say {n}", "expected": str(n)} for n in range(5)]
@@ -166,3 +167,17 @@ async def test_what_cannot_be_batched_is_refused(tmp_path: Path) -> None:
         )
     with pytest.raises(ConfigurationError, match="needs the agent itself, and results="):
         await run_batch(Agent(ScriptedModel(["x"])), ["a"], journal="memory:", vendor_batch=True)
+
+
+async def test_what_was_gathered_is_submitted_while_another_task_waits_for_something_else(tmp_path: Path) -> None:
+    clock = FakeClock()
+    batches = VendorBatches(tmp_path / "r.batches.jsonl", lambda: 2, clock)  # and one of the two never asks
+    async with MockProvider(["done"]) as provider, batches.open():
+        model = resolve_model("anthropic:mock", base_url=provider.base_url, api_key="k")
+        asked = asyncio.create_task(Agent(VendorModel(model, batches)).run("Go"))
+        await clock.wait_waits(1)
+        assert submissions(provider) == 0
+
+        clock.advance(5)
+
+        assert (await asked).text == "done"

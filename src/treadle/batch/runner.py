@@ -152,7 +152,7 @@ async def run_batch(
         pace = Pace(concurrency, clock=time, randomness=SystemRandomness())
         vendor = None
         if vendor_batch and not isinstance(agent, str):
-            vendor = VendorBatches(Path(results or "").with_suffix(".batches.jsonl"), lambda: batch.running)
+            vendor = VendorBatches(Path(results or "").with_suffix(".batches.jsonl"), lambda: batch.running, time)
             budget = _without_end(budget or agent._spec.budget)  # noqa: SLF001 - as it would run
             agent = agent.replace(model=VendorModel(agent.model, vendor))
         way = (

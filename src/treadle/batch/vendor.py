@@ -22,7 +22,7 @@ import msgspec
 
 from treadle.errors import ConfigurationError, ModelError, ModelRejected, ModelResponseInvalid
 from treadle.messages import Usage
-from treadle.ports import HasCapabilities, Model, Pricing, asked_model, facts_of
+from treadle.ports import Clock, HasCapabilities, Model, Pricing, Timer, asked_model, facts_of
 from treadle.providers.capable import CapableModel
 from treadle.providers.http.answer import Answer, kept_answer
 from treadle.providers.http.client import HttpClient
@@ -42,6 +42,8 @@ _MOST_RESULT_BYTES = 1024 * 1024 * 1024
 _FIRST_POLL_SECONDS, _LAST_POLL_SECONDS = 0.25, 60.0
 _TRIES = 6
 """How often a request about a batch is made before it counts as failed."""
+_QUIET_SECONDS = 5.0
+"""How long no request comes before those that were gathered are submitted."""
 _CLOCK_SECONDS = 600
 """By how much the vendor's clock may be behind ours."""
 
@@ -67,6 +69,8 @@ class _Lot:
         self.finished: dict[str, _Finished] | None = None
         self.collecting: asyncio.Task[None] | None = None
         self.settling = asyncio.Lock()
+        self.is_gone = False
+        """Whether it never arrived, or was refused."""
 
 
 class VendorModel(CapableModel):
@@ -121,16 +125,20 @@ class _Door:
 
 
 class VendorBatches:
-    """Collects requests, and submits them once every task under way waits for the model.
+    """Collects requests. Submits them once every task under way waits for the model, or no further one has come for some seconds.
 
     Args:
         path: Where is written what was submitted. One process at a time has it.
         count_running: Returns how many tasks are under way.
+        clock: Says when some seconds have passed.
     """
 
-    def __init__(self, path: Path, count_running: Callable[[], int]) -> None:
+    def __init__(self, path: Path, count_running: Callable[[], int], clock: Clock) -> None:
         self._path = path
         self._count_running = count_running
+        self._clock = clock
+        self._timer: Timer | None = None
+        self._waiting: set[_Lot] = set()
         self._lots: dict[str, _Lot] = {}  # by the id of a request
         self._gathered: dict[str, tuple[dict[str, Any], asyncio.Future[_Finished]]] = {}
         self._served = set[str]()
@@ -150,6 +158,8 @@ class VendorBatches:
             self._read()
             yield
         finally:
+            if self._timer is not None:
+                self._timer.cancel()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -186,7 +196,9 @@ class VendorBatches:
             self._gathered[name] = fields, future
         else:
             lot.waiting[name] = future
+            self._waiting.add(lot)
             self._deliver(lot)
+        self._wind()
         self.look()
         found = await future
         if 200 <= found.status < 300:
@@ -196,16 +208,28 @@ class VendorBatches:
             del self._lots[name]
         return found
 
+    def _wind(self) -> None:
+        """Submit what was gathered in some seconds: a task may wait for something else than the model, such as a tool or a budget."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._clock.call_later(_QUIET_SECONDS, self._submit_gathered)
+
     def look(self) -> None:
         """Submit what was gathered, if no other request can come before an answer does."""
-        gathered = {name: one for name, one in self._gathered.items() if not one[1].done()}
-        waiting = sum(not one.done() for lot in set(self._lots.values()) for one in lot.waiting.values())
-        if not gathered or len(gathered) + waiting < self._count_running():
+        running = self._count_running()
+        if len(self._gathered) + sum(len(lot.waiting) for lot in self._waiting) < running:
             return
+        waiting = sum(not one.done() for lot in self._waiting for one in lot.waiting.values())
+        if sum(not one[1].done() for one in self._gathered.values()) + waiting >= running:
+            self._submit_gathered()
+
+    def _submit_gathered(self) -> None:
+        gathered = {name: one for name, one in self._gathered.items() if not one[1].done()}
         self._gathered = {}
         for ids in _parted(gathered):
             lot = _Lot(os.urandom(8).hex(), time.time(), ids)
             lot.waiting = {name: gathered[name][1] for name in ids}
+            self._waiting.add(lot)
             self._lots |= dict.fromkeys(ids, lot)
             self._start(self._submit(lot, {name: gathered[name][0] for name in ids}), lot)
 
@@ -231,6 +255,7 @@ class VendorBatches:
             await work
         except Exception as error:  # noqa: BLE001 - each of those who wait raises it
             waiting, lot.waiting, lot.collecting = lot.waiting, {}, None
+            self._waiting.discard(lot)
             if isinstance(error, ModelRejected):
                 self._forget(lot)
             for future in waiting.values():
@@ -263,7 +288,7 @@ class VendorBatches:
     async def _settle(self, lot: _Lot) -> None:
         """Find out whether a lot has arrived that was being submitted when the process died."""
         async with lot.settling:
-            if lot.batch is not None or lot.key not in {one.key for one in self._lots.values()}:
+            if lot.batch is not None or lot.is_gone:
                 return
             if lot.waiting:  # it is being submitted here
                 await asyncio.sleep(_FIRST_POLL_SECONDS)
@@ -290,6 +315,7 @@ class VendorBatches:
         self._drop(lot)
 
     def _drop(self, lot: _Lot) -> None:
+        lot.is_gone = True
         self._lots = {name: one for name, one in self._lots.items() if one is not lot}
 
     def _deliver(self, lot: _Lot) -> None:
@@ -299,6 +325,7 @@ class VendorBatches:
                 lot.collecting = self._start(self._collect(lot), lot)
             return
         waiting, lot.waiting = lot.waiting, {}
+        self._waiting.discard(lot)
         for name, future in waiting.items():
             found = lot.finished.pop(name, None)
             if future.done():
