@@ -80,6 +80,7 @@ def test_make_alone_lists_its_words(checkout):
         "picture",
         "test",
         "conformance",
+        "conformance-rivals",
         "bench",
         "bench-record",
         "bench-rivals",

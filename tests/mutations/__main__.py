@@ -138,7 +138,8 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell runs this in the background
     tests = [str(PROJECT / "tests" / test) for test in options.tests]
     with tempfile.TemporaryDirectory() as folder:
-        words = ["-o", "addopts=--strict-markers", "-p", "no:cacheprovider", "-p", "no:terminal", "--basetemp"]
+        words = ["-o", "addopts=--strict-markers", "-p", "no:cacheprovider", "-p", "no:terminal"]
+        words += ["-W", "ignore:Module already imported", "--basetemp"]  # Treadle, which has a plugin for pytest
         pytest.main([*tests, *words, f"{folder}/tests"], plugins=[plugin])
     return plugin.code
 

@@ -10,12 +10,13 @@ from treadle.testing import MockProvider, Turn
 
 SECRET = "sk-proj-" + "abcdefghijklmnopqrst" + "uvwx0123456789"  # in pieces: it is no key
 HOSTILE = "\x1b[2J\x1b[H\x1b]0;title\x07 \x9b31m \u202eevil\u202c \x08\x08 &#x1b;[2J [x](\x1b]8;;http://e\x07) \x1bc"
-OURS = re.compile(r"\x1b\[[0-9;?]*[ABCDHJKhlm]|\x1b\[>4;[01]m|\x1b\[\d q")
+# A step back by one column is written as a backspace between two sequences.
+OURS = re.compile(r"\x1b\[\?7l\x08(?=\x1b\[)|\x1b\[[0-9;?]*[ABCDHJKhlm]|\x1b\[>4;[01]m|\x1b\[\d q")
 
 
 def foreign(raw: str) -> list[str]:
     """Return the sequences that a drawing of ours never has."""
-    rest = OURS.sub("", raw)
+    rest = re.sub(r"\x1b(\[[0-9;?]*)?\Z", "", OURS.sub("", raw))  # one whose rest has not been read yet
     return re.findall(r"\x1b.{0,6}|[\x07\x08\x9b\u202e]", rest)
 
 
