@@ -69,6 +69,37 @@ def test_a_model_of_the_command_line_needs_no_agent(treadle: Any) -> None:
     assert [(row.text, row.passed) for row in read_rows(treadle.folder / "r.jsonl")] == [("It is Four.", True)]
 
 
+@pytest.mark.parametrize("source", ["mine.py", "mine:helper"])
+def test_the_only_agent_of_a_file_needs_no_name(shop: Any, source: str) -> None:
+    (shop.folder / "mine.py").write_text(
+        "from treadle import Agent\nfrom treadle.testing import ScriptedModel\nhelper = Agent(ScriptedModel(['hi']))\n"
+    )
+
+    shop("batch", "tasks.jsonl", "--agent", source, "-o", "r.jsonl", code=0)
+
+    assert {row.text for row in read_rows(shop.folder / "r.jsonl")} == {"hi"}
+
+
+def test_two_tasks_with_one_id_are_found_before_anything_runs(shop: Any) -> None:
+    with (shop.folder / "tasks.jsonl").open("a") as tasks:
+        tasks.write('{"id": "a", "task": "invoice 9"}\n')
+
+    done = shop(*_BATCH, "-o", "r.jsonl", code=2)
+
+    assert "tasks.jsonl, line 4: a task before it has the id 'a' too" in done.stderr
+    assert not (shop.folder / "ledger.txt").exists()
+
+
+def test_rows_of_other_tasks_in_the_results_are_counted_apart(shop: Any) -> None:
+    shop(*_BATCH, "-o", "r.jsonl", code=0)
+    (shop.folder / "tasks.jsonl").write_text('{"id": "z", "task": "invoice 7"}\n{"id": "a", "task": "invoice 1"}\n')
+
+    done = shop(*_BATCH, "-o", "r.jsonl", code=0)
+
+    assert done.stdout.startswith("tasks          4, 2 of them of other tasks that these results hold\n")
+    assert "2 of 2 (100 %) done" in done.stderr
+
+
 def test_a_score_may_be_a_function_of_a_file(shop: Any) -> None:
     (shop.folder / "rubric.py").write_text("def half(task, row):\n    return 0.5 if task.id == 'a' else 0\n")
 
@@ -146,10 +177,12 @@ def test_what_waits_for_a_person_is_reported_with_the_command_that_lists_it(payi
         ((*_BATCH, "-o", "r.jsonl", "--score", "payments.py:nothing"), "payments.py has no function 'nothing'"),
         ((*_BATCH, "-o", "r.jsonl", "--concurrency", "0"), "a number from 1 to 99999"),
         (("batch", "tasks.jsonl", "-o", "r.jsonl", "--agent", "two.py"), "has several agents (one, two). Name one"),
+        (("batch", "tasks.jsonl", "-o", "r.jsonl", "--agent", "none.py"), "--agent none.py holds no agent"),
     ],
 )
 def test_a_mistake_is_one_sentence_that_says_what_to_write(shop: Any, words: tuple[str, ...], says: str) -> None:
     (shop.folder / "empty.jsonl").write_text("\n")
+    (shop.folder / "none.py").write_text("")
     (shop.folder / "two.py").write_text(
         "from treadle import Agent\none = Agent('demo', name='one')\ntwo = Agent('demo', name='two')\n"
     )

@@ -276,7 +276,7 @@ class _Batch:
         self._total = len(tasks) * repeat if isinstance(tasks, Sized) else None
         self._tally = Tally()
         self._done: dict[tuple[str, int], int] = {}  # a digest of the task by the key of a row that stays
-        self._running = self._made = self._unfinished = 0
+        self._running = self._made = self._kept = self._unfinished = 0
         self._ended_by = ""
         self._began = clock.monotonic()
 
@@ -295,11 +295,12 @@ class _Batch:
                         group.create_task(self._work())
             except BaseExceptionGroup as errors:
                 raise _first(errors) from None
-            self._unfinished += sum(key not in self._done for key in self._rest())
+            self._count_rest()
         finally:
             if self.file is not None:
                 self.file.close()
-        return self._tally.summary(unfinished=self._unfinished, ended_by=self._ended_by)
+        others = len(self._done) - self._kept
+        return self._tally.summary(others=others, unfinished=self._unfinished, ended_by=self._ended_by)
 
     async def _take_kept(self) -> None:
         """Take the rows that the results hold already."""
@@ -323,8 +324,12 @@ class _Batch:
             for n in range(1, repeat + 1):
                 yield task, n
 
-    def _rest(self) -> Iterator[tuple[str, int]]:
-        return ((task.id, repeat) for task, repeat in self._source)
+    def _count_rest(self) -> None:
+        """Count the tasks that were not begun, after a batch that ended early."""
+        for task, repeat in self._source:
+            has_row = (task.id, repeat) in self._done
+            self._kept += has_row
+            self._unfinished += not has_row
 
     def _next(self) -> tuple[BatchTask, int] | None:
         if self.stop.is_set():
@@ -337,6 +342,7 @@ class _Batch:
                 return found
             if known != hash(found[0].task):
                 raise _changed(found[0])
+            self._kept += 1
         return None
 
     async def _work(self) -> None:
@@ -384,14 +390,14 @@ class _Batch:
     def _tell(self) -> None:
         if self.on_progress is None:
             return
-        done, tally = self._tally.rows, self._tally
+        done, tally = self._kept + self._made, self._tally
         seconds = self._clock.monotonic() - self._began
         rate = self._made / seconds if seconds > 0 else 0.0
         self.on_progress(
             BatchProgress(
                 total=self._total,
                 done=done,
-                failed=done - tally.statuses["completed"] - tally.statuses["paused"],
+                failed=tally.rows - tally.statuses["completed"] - tally.statuses["paused"],
                 running=self._running,
                 cost=tally.cost,
                 per_minute=60 * rate,

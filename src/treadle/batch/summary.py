@@ -64,6 +64,8 @@ class BatchSummary(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Responses of the model, by task."""
     seconds: Spread = Spread()
     """Running time, by task."""
+    others: int = 0
+    """Rows of tasks that are not in this batch: the results hold them from before."""
     unfinished: int = 0
     """Tasks without a row, or whose row the same command looks at again: the batch was ended before them."""
     ended_by: str = ""
@@ -72,7 +74,7 @@ class BatchSummary(msgspec.Struct, Documented, frozen=True, kw_only=True):
     def __str__(self) -> str:
         """Return the table that people read: a name and its values a line."""
         rows = [
-            ("tasks", f"{self.tasks:,}" + (f", {self.unfinished:,} unfinished" if self.unfinished else "")),
+            ("tasks", self._counted()),
             ("completed", _part(self.completed, self.tasks)),
             *([("paused", _part(self.paused, self.tasks))] if self.paused else []),
             *([("passed", _part(self.passed, self.scored))] if self.scored else []),
@@ -84,6 +86,10 @@ class BatchSummary(msgspec.Struct, Documented, frozen=True, kw_only=True):
             *([("tool failures", _listed(self.tool_failures))] if self.tool_failures else []),
         ]
         return "\n".join(f"{name:<14} {value}" for name, value in rows)
+
+    def _counted(self) -> str:
+        others = f", {self.others:,} of them of other tasks that these results hold" if self.others else ""
+        return f"{self.tasks:,}{others}" + (f", {self.unfinished:,} unfinished" if self.unfinished else "")
 
 
 class Tally:
@@ -116,7 +122,7 @@ class Tally:
         self.seconds.append(row.seconds)
         self.costs.append(float(row.amount))
 
-    def summary(self, *, unfinished: int = 0, ended_by: str = "") -> BatchSummary:
+    def summary(self, *, others: int = 0, unfinished: int = 0, ended_by: str = "") -> BatchSummary:
         """Return what the rows come to."""
         completed, paused = self.statuses["completed"], self.statuses["paused"]
         return BatchSummary(
@@ -135,6 +141,7 @@ class Tally:
             tool_failures=dict(self.tool_failures.most_common()),
             steps=spread(self.steps),
             seconds=spread(self.seconds),
+            others=others,
             unfinished=unfinished,
             ended_by=ended_by,
         )

@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
@@ -54,22 +55,30 @@ def read_tasks(path: str | Path) -> Iterator[BatchTask]:
         tasks = list(read_tasks("tasks.jsonl"))
 
     Raises:
-        ConfigurationError: The file cannot be read, or a line is invalid; the message has its number.
+        ConfigurationError: The file cannot be read, or a line is invalid or has the id of another; the message has its number.
     """
     check_path("path", path)
     where = Path(path)
+    seen: set[str] = set()
     try:
         with where.open(encoding="utf-8-sig", newline="") as file:
-            yield from (_of_table if where.suffix.lower() == ".csv" else _of_lines)(file, where.name)
+            for place, task in (_of_table if where.suffix.lower() == ".csv" else _of_lines)(file, where.name):
+                if task.id in seen:
+                    raise ConfigurationError(
+                        f"{place}: a task before it has the id {task.id!r} too. Give each an id of its own."
+                    )
+                seen.add(task.id)
+                yield task
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigurationError(f"The tasks in {str(path)!r} cannot be read: {reason}.") from error
 
 
-def _of_lines(file: TextIO, name: str) -> Iterator[BatchTask]:
+def _of_lines(file: TextIO, name: str) -> Iterator[tuple[str, BatchTask]]:
     for number, line in enumerate(file, 1):
         if text := line.strip():
-            yield _made(_value(text, f"{name}, line {number}"), number, f"{name}, line {number}")
+            where = f"{name}, line {number}"
+            yield where, _made(_value(text, where), number, where)
 
 
 def _value(line: str, where: str) -> Any:  # Any: a JSON object or a text
@@ -81,17 +90,20 @@ def _value(line: str, where: str) -> Any:  # Any: a JSON object or a text
         raise ConfigurationError(f"{where} begins like JSON and is not valid JSON: {error}.") from error
 
 
-def _of_table(file: TextIO, name: str) -> Iterator[BatchTask]:
+def _of_table(file: TextIO, name: str) -> Iterator[tuple[str, BatchTask]]:
     rows = csv.DictReader(file, strict=True)
     try:
-        if "task" not in (rows.fieldnames or ()):
-            known = ", ".join(rows.fieldnames or ()) or "none"
-            raise ConfigurationError(f"{name} needs a column `task` in its first line; its columns are: {known}.")
+        columns = list(rows.fieldnames or ())
+        if columns.count("task") != 1:
+            known = ", ".join(columns) or "none"
+            raise ConfigurationError(f"{name} needs one column `task` in its first line; its columns are: {known}.")
+        if twice := [column for column, count in Counter(columns).items() if count > 1]:
+            raise ConfigurationError(f"{name} has two columns {twice[0]!r}. Rename one.")
         for number, row in enumerate(rows, 1):
             where = f"{name}, row {number}"
             if None in row or None in row.values():
                 raise ConfigurationError(f"{where} has another number of fields than the first line has columns.")
-            yield _made({key: value for key, value in row.items() if value != ""}, number, where)
+            yield where, _made({key: value for key, value in row.items() if value != ""}, number, where)
     except csv.Error as error:
         raise ConfigurationError(f"{name}, line {rows.line_num} is not valid CSV: {error}.") from error
 

@@ -328,27 +328,45 @@ def load_agents(sources: Iterable[str], folder: Any) -> "dict[str, AgentMaker]":
     """
     found: dict[str, AgentMaker] = {}
     for source in sources:
-        for name, make in _load_agent(source, folder).items():
+        for name, make in _load_agents(source, folder, "--agents").items():
             if name in found:
                 raise UsageError(f"--agents names two agents {name!r}. Give each a name of its own.")
             found[name] = make
     return found
 
 
-def _load_agent(source: str, folder: Any) -> "Mapping[str, AgentMaker]":
+def load_agent(source: str, folder: Any) -> "AgentMaker":
+    """Return what makes the one agent of a source. It needs no name.
+
+    Raises:
+        UsageError: The file or module cannot be loaded, or holds no agent, or several.
+    """
+    found = _load_agents(source, folder, "--agent")
+    if len(found) > 1:
+        raise UsageError(f"--agent {source} has several agents ({', '.join(found)}). Name one: module:attr.")
+    return next(iter(found.values()))
+
+
+def _load_agents(source: str, folder: Any, flag: str) -> "Mapping[str, AgentMaker]":
+    """Return the agents of a source. Without a name, one that is alone has that of its variable."""
     text = source.strip()
+    agents: Mapping[str, AgentMaker]
     if text.endswith(".py"):
-        module = module_of_file(folder / text, "--agents")
+        module = module_of_file(folder / text, flag)
         agents = _agents_in(getattr(module, "AGENTS", None)) or _agents_in(list(vars(module).values()))
+        if not agents and flag == "--agent":
+            agents = {name: partial(_same, one) for name, one in vars(module).items() if isinstance(one, Agent)}
         hint = "Make an Agent(..., name='support') there, or a dict AGENTS of functions by name."
     else:
         if ":" not in text:
-            raise UsageError(f"--agents {text}: name FILE.py or module:attr, such as --agents agents.py.")
-        value = attribute_of(text, "--agents")
+            raise UsageError(f"{flag} {text}: name FILE.py or module:attr, such as {flag} agents.py.")
+        value = attribute_of(text, flag)
+        if isinstance(value, Agent) and flag == "--agent":
+            value = partial(_same, value)
         agents = _agents_in(value) or ({text.rpartition(":")[2].rpartition(".")[2]: value} if callable(value) else {})
         hint = "Name an Agent with a name, a list of them, a dict of functions by name, or a function."
     if not agents:
-        raise UsageError(f"--agents {text} holds no agent. {hint}")
+        raise UsageError(f"{flag} {text} holds no agent. {hint}")
     return agents
 
 

@@ -34,7 +34,7 @@ from treadle.cli.input.places import shown_journal
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.running import kept_open, make_agent
-from treadle.cli.tool_sources import load_agents, load_function
+from treadle.cli.tool_sources import load_agent, load_function
 from treadle.resolve import open_journal
 from treadle.workers import Limit, list_workers
 
@@ -125,10 +125,7 @@ def _agent(options: BatchOptions, settings: Settings) -> Any:  # Any: an agent, 
     if options.agent is None:
         return make_agent(settings, settings.model, options=options)
     use_stored_keys()
-    found = load_agents([options.agent], settings.root)
-    if len(found) > 1:
-        raise UsageError(f"--agent {options.agent} has several agents ({', '.join(found)}). Name one: module:attr.")
-    return next(iter(found.values()))
+    return load_agent(options.agent, settings.root)
 
 
 async def _run(
