@@ -4,8 +4,8 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,9 @@ from tests.workers.test_workers import working
 import program
 from treadle import Agent, open_journal, open_session, resolve_model
 from treadle.events import AnyEvent, ModelDelta, ModelFinished, ModelStarted
+from treadle.messages import Message, Text
 from treadle.mock import MockProvider, Turn
+from treadle.sessions.live import END, LiveTeller
 from treadle.workers import Worker, follow, result, submit
 
 pytestmark = pytest.mark.row("W15")
@@ -72,19 +74,29 @@ async def test_a_follower_in_another_process_sees_an_answer_before_it_is_whole(a
 
 async def test_the_answer_that_is_asked_again_after_a_kill_comes_in_its_place(address: str, tmp_path: Path) -> None:
     seen, spoke = list[AnyEvent](), asyncio.Event()
-    async with MockProvider([Turn(text=STORY, gate="never", hold_after_pieces=3), STORY]) as provider:
+    turns = [Turn(text=STORY, gate=name, hold_after_pieces=3) for name in ("never", "later")]
+    async with MockProvider(turns) as provider:
         session_id = await submit(address, "default", "Tell a story")
         async with asyncio.timeout(90):
             following = asyncio.create_task(collect(address, session_id, seen, spoke))
             with working_elsewhere(address, tmp_path, provider):
                 await spoke.wait()
             with working_elsewhere(address, tmp_path, provider):
+                while not has_spoken_again(seen):
+                    spoke.clear()
+                    await spoke.wait()
+                provider.gate("later").open()
                 await following
     begins = [number for number, event in enumerate(seen) if isinstance(event, ModelStarted)]
     assert len(begins) == 2
     assert STORY.startswith(said(seen[: begins[1]]))
     assert said(seen[begins[1] :]) == STORY
     assert isinstance(next(one for one in seen[begins[1] + 1 :] if not isinstance(one, ModelDelta)), ModelFinished)
+
+
+def has_spoken_again(seen: list[AnyEvent]) -> bool:
+    kinds = [type(event) for event in seen]
+    return kinds.count(ModelStarted) == 2 and kinds[-1] is ModelDelta
 
 
 async def test_two_followers_see_all_of_it_and_the_later_one_from_its_beginning(address: str) -> None:
@@ -153,14 +165,15 @@ async def test_an_answer_of_agent_run_is_followed_from_another_process_while_it_
 
 async def test_the_file_of_a_follower_that_died_is_removed_and_strange_files_are_left_alone(tmp_path: Path) -> None:
     journal = tmp_path / "agent.db"
-    async with MockProvider([STORY]) as provider, asyncio.timeout(90):
+    turn = Turn(text=STORY, gate="later", hold_after_pieces=3)
+    async with MockProvider([turn]) as provider, asyncio.timeout(90):
         model = resolve_model("openai-chat:mock", base_url=provider.base_url, api_key="sk-mock")
         session_id = await submit(journal, "clerk", "Tell a story")
         folder = Path(f"{journal}-live")
         following = asyncio.create_task(collect(journal, session_id, [], asyncio.Event()))
-        while not (folder.exists() and list(folder.iterdir())):
+        while not list(folder.glob("*/*")):
             await asyncio.sleep(0.01)  # sleep: the folder tells nobody
-        (own,) = folder.iterdir()
+        (own,) = folder.glob("*/*")
         dead, strange = own.with_suffix(".dead"), own.with_suffix(".link")
         dead.touch(0o600)
         os.utime(dead, (1_000_000_000, 1_000_000_000))
@@ -169,8 +182,54 @@ async def test_the_file_of_a_follower_that_died_is_removed_and_strange_files_are
         strange.symlink_to(target)
         async with working(journal, {"clerk": lambda: Agent(model)}) as worker:
             assert isinstance(worker, Worker)
+            while dead.exists():
+                await asyncio.sleep(0.01)  # sleep: the folder tells nobody
+            provider.gate("later").open()
             await result(journal, session_id, timeout=60)
             await following
-    assert not dead.exists()
     assert strange.is_symlink()
     assert target.read_bytes() == b""
+
+
+class Line:
+    """What a journal that can tell followers was asked to tell."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, list[str]]] = []
+        self.has_told = asyncio.Event()
+
+    async def tell_live(self, session_id: str, number: int, pieces: Sequence[str], told: int) -> int:
+        self.told.append((number, list(pieces)))
+        self.has_told.set()
+        return len(pieces)
+
+    def hear_live(self, session_id: str) -> AbstractAsyncContextManager[Callable[[], list[tuple[int, str]]]]:
+        raise NotImplementedError
+
+
+ANSWER = (
+    ModelStarted(session_id="story", seq=4),
+    ModelDelta(session_id="story", text="Once"),
+    ModelFinished(session_id="story", seq=5, message=Message(role="assistant", parts=(Text(text="Once"),))),
+)
+
+
+async def test_an_answer_that_ends_before_any_of_it_was_told_comes_only_as_a_whole() -> None:
+    line = Line()
+    teller = LiveTeller(line, "story")
+    for event in ANSWER * 3:
+        teller(event)
+    await teller.close()
+    assert line.told == []
+
+
+async def test_an_answer_of_which_some_was_told_is_told_to_its_end() -> None:
+    line, (started, delta, finished) = Line(), ANSWER
+    teller = LiveTeller(line, "story")
+    teller(started)
+    teller(delta)
+    await line.has_told.wait()
+    teller(finished)
+    await teller.close()
+    number, pieces = line.told[-1]
+    assert (number, len(pieces), pieces[-1]) == (started.seq, 2, END)

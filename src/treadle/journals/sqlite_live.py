@@ -20,7 +20,7 @@ STALE_SECONDS = 30.0
 
 
 class LiveFolder:
-    """The port `HasLive`, in a folder that exists as long as somebody follows."""
+    """The port `HasLive`, in a folder for each session, which exists as long as somebody follows: others cost nothing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -28,35 +28,36 @@ class LiveFolder:
         """For each follower's file, how many pieces of which text it has."""
 
     async def tell_live(self, session_id: str, number: int, pieces: Sequence[str], told: int) -> int:
-        if not self._folder.is_dir():
+        place = self._folder / _digest(session_id)
+        if not place.is_dir():
             return told
         try:
-            return await asyncio.to_thread(self._write, _digest(session_id), number, pieces)
+            return await asyncio.to_thread(self._write, place, number, pieces)
         except OSError as error:
             raise JournalError(f"A follower's file cannot be written: {error}") from error
 
-    def _write(self, beginning: str, number: int, pieces: Sequence[str]) -> int:
-        count, files = len(pieces), _files(self._folder, beginning)
-        for gone in {name for name in self._told if name.startswith(beginning)} - {entry.name for entry in files}:
+    def _write(self, place: Path, number: int, pieces: Sequence[str]) -> int:
+        count, files = len(pieces), _files(place)
+        for gone in {path for path in self._told if path.startswith(f"{place}/")} - {entry.path for entry in files}:
             del self._told[gone]
         for entry in files:
             if time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_SECONDS:
                 Path(entry.path).unlink(missing_ok=True)
                 continue
-            last, known = self._told.get(entry.name, (number, 0))
+            last, known = self._told.get(entry.path, (number, 0))
             fresh = pieces[known if last == number else 0 : count]
             descriptor = os.open(entry.path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 os.write(descriptor, "".join(f"{number} {piece}" for piece in fresh).encode())
             finally:
                 os.close(descriptor)
-            self._told[entry.name] = number, count
+            self._told[entry.path] = number, count
         return count
 
     @asynccontextmanager
     async def hear_live(self, session_id: str) -> AsyncIterator[Callable[[], list[tuple[int, str]]]]:
         """Leave a file for as long as it is followed. Raises OSError: this process may not write next to the journal."""
-        reader = _Reader(self._folder, session_id)
+        reader = _Reader(self._folder / _digest(session_id))
         try:
             yield reader.read
         finally:
@@ -66,9 +67,10 @@ class LiveFolder:
 class _Reader:
     """A follower's file, and what was written into it."""
 
-    def __init__(self, folder: Path, session_id: str) -> None:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        self._descriptor, path = tempfile.mkstemp(prefix=f"{_digest(session_id)}.", dir=folder)
+    def __init__(self, place: Path) -> None:
+        place.parent.mkdir(mode=0o700, exist_ok=True)
+        place.mkdir(mode=0o700, exist_ok=True)
+        self._descriptor, path = tempfile.mkstemp(prefix="follower.", dir=place)
         self._path = Path(path)
         self._rest = b""
         self._touched_at = time.monotonic()
@@ -86,14 +88,15 @@ class _Reader:
         """Remove the file."""
         os.close(self._descriptor)
         self._path.unlink(missing_ok=True)
-        with suppress(OSError):
-            self._path.parent.rmdir()  # the last follower leaves no folder behind
+        with suppress(OSError):  # the last follower leaves no folder behind
+            self._path.parent.rmdir()
+            self._path.parent.parent.rmdir()
 
 
-def _files(folder: Path, beginning: str) -> list["os.DirEntry[str]"]:
+def _files(place: Path) -> list["os.DirEntry[str]"]:
     try:
-        with os.scandir(folder) as entries:
-            return [one for one in entries if one.name.startswith(beginning) and one.is_file(follow_symlinks=False)]
+        with os.scandir(place) as entries:
+            return [one for one in entries if one.is_file(follow_symlinks=False)]
     except (FileNotFoundError, NotADirectoryError):
         return []
 

@@ -66,9 +66,19 @@ class LiveTeller:
             if self._answer.bytes < MOST_BYTES:
                 self._say(f"{encode_event(event).decode()}\n")
         elif type(event) in _EDGES and event.act is None:
-            if self._answer.said:
-                self._say(END)
+            self._end_answer()
             self._answer = _Answer(event.seq)
+
+    def _end_answer(self) -> None:
+        """Say that the answer has ended; nothing of one that ended before any of it was told: it comes as a whole."""
+        answer = self._answer
+        if answer.is_told:
+            self._say(END)
+        elif answer in self._untold:
+            self._untold.remove(answer)
+            if self._timer is not None and not self._untold:
+                self._timer.cancel()
+                self._timer = None
 
     def _say(self, line: str) -> None:
         answer = self._answer
@@ -91,8 +101,11 @@ class LiveTeller:
     async def _tell(self) -> None:
         """Tell the followers what was said since, and those who are new all of an answer that has not ended."""
         untold, self._untold = self._untold, []
+        untold = untold or [self._answer]
+        for answer in untold:
+            answer.is_told = True
         try:
-            for answer in untold or [self._answer]:
+            for answer in untold:
                 answer.told = await self._line.tell_live(self._session_id, answer.number, answer.said, answer.told)
         except JournalError as error:
             logger.info("A follower could not be told what the model says: %s", error)
@@ -118,12 +131,14 @@ def teller_of(journal: Journal, session_id: str) -> LiveTeller | None:
     return LiveTeller(journal, session_id) if has_live(journal) else None
 
 
-class _Answer(msgspec.Struct):
+class _Answer(msgspec.Struct, eq=False):
     """What was said of one answer, and how much of it is told."""
 
     number: int = 0
     said: list[str] = []
     bytes: int = 0
+    is_told: bool = False
+    """Whether telling it has begun."""
     told: int = 0
 
 
