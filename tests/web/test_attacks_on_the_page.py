@@ -510,7 +510,7 @@ async def _(world: World) -> bool:
         http = await stack.enter_async_context(
             aiohttp.ClientSession(headers=world.looks.http.headers, connector=aiohttp.TCPConnector(limit=0))
         )
-        refused = [(await stack.enter_async_context(http.get(url))).status for _ in range(60)].count(503)
+        refused = [(await stack.enter_async_context(http.get(url))).status for _ in range(120)].count(503)
         async with world.bo.http.get(url) as answer:
             return answer.status != 200 or not refused
 

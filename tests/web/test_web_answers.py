@@ -2,10 +2,13 @@
 
 import json
 
-from web_site import PAYS, Site, calls, until
+from web_site import PAYS, Site, calls, site_of, until
 
-from treadle import open_session
+from treadle import Agent, Price, TenantBudget, open_session
 from treadle.events import ApprovalAnswered, ToolInput, ToolResolved
+from treadle.messages import Usage
+from treadle.testing import ScriptedModel, Turn
+from treadle.web import Access, new_token
 
 
 async def phase_of(site: Site, session_id: str) -> str:
@@ -181,3 +184,34 @@ async def test_costs_are_summed_by_model_agent_and_tenant_with_a_table_for_sprea
     assert {group["name"]: group["requests"] for group in found["groups"]} == {"acme": 2, "=1+1": 1}
     assert found["total"]["requests"] == 3
     assert "'=1+1" in table
+
+
+async def test_what_is_left_of_a_tenants_budgets_is_shown_to_those_who_see_the_tenant(site):
+    turn = Turn(text="Done.", usage=Usage(input_tokens=1, output_tokens=250))
+    budgets = [TenantBudget(max_total_cost=10), TenantBudget(max_total_cost=4, per="day", each="user")]
+    agent = Agent(ScriptedModel([turn], price=Price(input=0, output=4000)), tenant_budgets=budgets)
+    for tenant in ("acme", "acme", "globex"):
+        async with open_session(site.journal) as session:
+            await agent.run("Go", session=session, metadata={"tenant": tenant, "user": "<b>bo"})
+    token, secret = new_token("eve", tenants=["acme"])
+    async with site_of(site.journal, access=Access(tokens=[token])) as other, other.program(secret) as eve:
+        _, found = await eve.get("/api/v1/costs")
+        _, page = await eve.get("/costs")
+    shown = [
+        tuple(one[name] for name in ("tenant", "each", "per", "spent", "left", "used")) for one in found["budgets"]
+    ]
+    assert shown == [("acme", "user <b>bo", "day", "2", "2", 500), ("acme", "", "month", "2", "8", 200)]
+    assert "user &lt;b&gt;bo" in page
+    assert "globex" not in page
+
+
+async def test_a_session_that_was_cancelled_or_answered_says_so_until_it_is_continued(site):
+    ids = [await site.run(PAYS, f"Pay {number}", agent="elsewhere") for number in range(2)]
+    async with site_of(site.journal) as other, other.browser() as ada:
+        await ada.post("/api/v1/sessions", {"act": "cancel", "ids": ids[:1]})
+        (item,) = await ada.inbox()
+        answer = {"requests": [{"session": ids[1], "id": item["id"]}], "answer": "allow"}
+        await ada.post("/api/v1/approvals", answer)
+        rows = {one["id"]: one["why"] for one in (await ada.get("/api/v1/sessions"))[1]["rows"]}
+    assert rows[ids[0]].startswith("was cancelled by ada (link), and ends")
+    assert rows[ids[1]].startswith("was answered, and waits for a worker")

@@ -12,13 +12,13 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from treadle.errors import SessionExists, SessionHeld
-from treadle.events import SessionChanged
-from treadle.ports import Clock, HasOverview, Journal, Lease
+from treadle.events import AnyEvent, SessionChanged
+from treadle.ports import Clock, HasOverview, Journal, Lease, SessionFilter
 from treadle.ports.journals import WORKER
 from treadle.sessions.answering import time_of
 from treadle.sessions.maintenance import pass_on
 
-__all__ = ["SharedCounts"]
+__all__ = ["SharedCounts", "counted_everywhere"]
 
 _TURN_SECONDS = 0.05
 """How soon another process asks again whether it may count now."""
@@ -88,9 +88,8 @@ class SharedCounts(Generic[Counts]):
         known = self._heads.get(place, 1)
         found = await self._journal.read(place, after=known - 1) or await self._journal.read(place)
         (last,) = found[-1:]  # it says all, so what came before it need not be read
-        said = (last.metadata or {}).get(self._key) if isinstance(last, SessionChanged) else None
         self._heads[place] = last.seq
-        return last.seq, msgspec.convert(said, self._kind, strict=False) if isinstance(said, dict) else self._kind()
+        return last.seq, _read(last, self._key, self._kind)
 
     async def _store(self, place: str, head: int, counts: Counts, now: float) -> None:
         said = {self._key: msgspec.to_builtins(counts, str_keys=True)}
@@ -99,3 +98,17 @@ class SharedCounts(Generic[Counts]):
         if head + 1 >= _MOST_EVENTS:
             await self._journal.purge(place, msgspec.structs.replace(event, seq=1))
             await self._journal.append(place, [msgspec.structs.replace(event, seq=2)], state=WORKER, durable=False)
+
+
+async def counted_everywhere(
+    journal: Journal, key: str, kind: type[Counts], *, since: float | None = None
+) -> list[Counts]:
+    """Return what is counted in each place below the key, such as `spending/...`, that has changed at this time or later."""
+    infos = await journal.sessions(SessionFilter(run_statuses=(WORKER,), text=f"{key}/", since=since))
+    found = [await journal.read(info.id, after=info.head - 1) for info in infos]
+    return [_read(events[-1], key, kind) for events in found if events]
+
+
+def _read(event: AnyEvent, key: str, kind: type[Counts]) -> Counts:
+    said = (event.metadata or {}).get(key) if isinstance(event, SessionChanged) else None
+    return msgspec.convert(said, kind, strict=False) if isinstance(said, dict) else kind()

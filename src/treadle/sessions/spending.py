@@ -8,15 +8,16 @@ import msgspec
 
 from treadle.budgets import TenantBudget, as_decimal, plain
 from treadle.canonical import digest
-from treadle.errors import JournalError
+from treadle.errors import ConfigurationError, JournalError, shown
+from treadle.fields import Documented, checked
 from treadle.ports import Clock, Journal, Randomness
 from treadle.redaction import redacted_logger
 from treadle.sessions.answering import time_of
-from treadle.sessions.counting import SharedCounts
+from treadle.sessions.counting import SharedCounts, counted_everywhere
 from treadle.stops import LimitReached
 from treadle.tools import JsonObject
 
-__all__ = ["Purse", "Receipt"]
+__all__ = ["BudgetLeft", "Purse", "Receipt", "budgets_left"]
 
 logger = redacted_logger(__name__)
 
@@ -37,6 +38,12 @@ class _Account(msgspec.Struct):
     reserved: dict[str, _Reserved] = {}
     largest: dict[str, Decimal] = {}
     """The most that one call has cost, by model: no call reserves less."""
+    tenant: str = ""
+    """Whose it is, for whom looks at it: this, and the four below, are of the last call that reserved."""
+    each: str = ""
+    per: str = ""
+    period: str = ""
+    limit: Decimal = Decimal(0)
 
     def room_for(self, name: str, model: str, wanted: Decimal, limit: Decimal, now: float) -> bool | None:
         """Reserve for a call where there is room. Return whether there was; None where that shows once others have returned theirs."""
@@ -68,6 +75,10 @@ class _Budget(msgspec.Struct, frozen=True):
     whose: str
     limit: Decimal
     reserve: Decimal
+    tenant: str
+    each: str
+    per: str
+    period: str
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -106,6 +117,8 @@ class Purse:
         taken: list[_Budget] = []
         for budget in holding:
             async with self._accounts.counting(budget.place) as (account, now):
+                account.tenant, account.each, account.limit = budget.tenant, budget.each, budget.limit
+                account.per, account.period = budget.per, budget.period
                 has_room = account.room_for(name, model, max(wanted, budget.reserve), budget.limit, now)
                 spent = account.spent
             if not has_room:
@@ -141,4 +154,61 @@ class Purse:
             words += [f"{budget.each} {value!r}"] if budget.each else []
             whose = ", ".join(words) + (f" in {period}" if period else "")
             limit, reserve = as_decimal(budget.max_total_cost), as_decimal(budget.reserve)
-            yield _Budget(f"spending/{place}", whose, limit, reserve)
+            each = f"{budget.each} {value}" if budget.each else ""
+            yield _Budget(f"spending/{place}", whose, limit, reserve, str(tenant), each, budget.per, period)
+
+
+class BudgetLeft(msgspec.Struct, Documented, frozen=True, kw_only=True):
+    """What is left of a tenant's budget in the period that is under way."""
+
+    tenant: str
+    """Whose it is."""
+    each: str
+    """For which user or key of the tenant, such as `user ada`; empty for all of it."""
+    per: str
+    """`day`, `month` or `ever`."""
+    period: str
+    """The day or month, such as `2026-12`; empty for `ever`."""
+    limit: Decimal
+    """The budget, as the last call found it."""
+    spent: Decimal
+    """What calls have cost."""
+    reserved: Decimal
+    """What calls that are under way may cost."""
+
+    @property
+    def left(self) -> Decimal:
+        """What further calls may cost."""
+        return max(Decimal(0), self.limit - self.spent - self.reserved)
+
+
+@checked
+async def budgets_left(journal: Journal, *, now: float, since: float | None = None) -> tuple[BudgetLeft, ...]:
+    """Return what is left of the tenants' budgets of this day and month, the least first.
+
+    Args:
+        now: The time, in seconds since 1970.
+        since: Only budgets from which a call was paid at this time or later; None for all.
+
+    Raises:
+        ConfigurationError: There is no such time.
+        JournalError: The store failed.
+    """
+    try:
+        today = datetime.fromtimestamp(now, UTC)
+    except (OverflowError, ValueError, OSError):
+        raise ConfigurationError(f"now is a time in seconds since 1970; got {shown(now)}.") from None
+    found = [
+        BudgetLeft(
+            tenant=one.tenant,
+            each=one.each,
+            per=one.per,
+            period=one.period,
+            limit=one.limit,
+            spent=one.spent,
+            reserved=sum((call.amount for call in one.reserved.values()), Decimal(0)),
+        )
+        for one in await counted_everywhere(journal, "spending", _Account, since=since)
+        if one.per and one.period == today.strftime(_FORMATS[one.per])
+    ]
+    return tuple(sorted(found, key=lambda one: (one.left, one.tenant, one.each)))

@@ -24,6 +24,7 @@ from treadle import Agents, ConfigurationError, TreadleError, open_journal
 from treadle.errors import UnknownSession
 from treadle.events import AnyEvent, ChildStarted, ModelDelta, event_object
 from treadle.ports import Journal
+from treadle.sessions import budgets_left
 from treadle.web import views
 from treadle.web.access import Access, Person
 from treadle.web.acts import CONSEQUENCES, Acts, told
@@ -38,9 +39,11 @@ _MOST_BYTES = 256 * 1024
 _MOST_FIELDS = 64
 _ACTS_A_MINUTE = 120
 _MOST_STREAMS = 200
-_MOST_STREAMS_EACH = 40
+_MOST_STREAMS_EACH = 100
 """Of one person: others are still told of what changes."""
 _MOST_AT_ONCE = 500
+_REQUESTS = 25
+"""Of a page of the inbox: each has all that is needed for an answer."""
 _HERE = Path(__file__).parent
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "testserver"})
 _HEADERS = {
@@ -425,7 +428,7 @@ class _Site:
     async def page_inbox(self, request: Request) -> Response:
         snapshot = await self.snapshot()
         wanted = _wanted(request, "kind", "tenant", "agent", "tool", "age")
-        found = views.inbox(snapshot, request.state.person, wanted, page=_page(request))
+        found = views.inbox(snapshot, request.state.person, wanted, page=_page(request), size=_REQUESTS)
         return self.page(request, "inbox.html", found=found, wanted=wanted, choices=self._choices(request))
 
     async def page_request(self, request: Request) -> Response:
@@ -541,7 +544,11 @@ class _Site:
     async def _costs(self, request: Request) -> dict[str, Any]:
         snapshot = await self.snapshot()
         days = max(1, min(_number(request, "days", 30), 3660))
-        return views.costs(snapshot, request.state.person, by=request.query_params.get("by") or "model", days=days)
+        person: Person = request.state.person
+        now = time.time()
+        left = await budgets_left(snapshot.journal, now=now, since=now - days * 86400.0)
+        found = views.costs(snapshot, person, by=request.query_params.get("by") or "model", days=days)
+        return {**found, "budgets": views.budgets(left, person)}
 
     async def page_try(self, request: Request) -> Response:
         snapshot = await self.snapshot()

@@ -28,7 +28,7 @@ from treadle.events import (
     TaskSubmitted,
 )
 from treadle.ports import HasInboxes, HasOverview, Journal, SessionFilter, SessionInfo
-from treadle.state import Doubt
+from treadle.state import Doubt, LeftAnswer, LeftCancellation, LeftInput
 from treadle.workers import StrandedSession, WorkerInfo, list_workers, stranded_sessions
 
 __all__ = ["Card", "Question", "Snapshot"]
@@ -151,8 +151,8 @@ class Snapshot:
         self.infos: dict[str, SessionInfo] = {}
         self.cards: dict[str, Card] = {}
         self.approvals: tuple[Approval, ...] = ()
-        self.answered: frozenset[str] = frozenset()
-        """Sessions whose questions have an answer that no run has taken in."""
+        self.left: dict[str, str] = {}
+        """What sessions that waited for a person will be continued with, where no run has taken it in yet."""
         self.held: frozenset[str] = frozenset()
         """Those of the running sessions that a living process runs."""
         self.stranded: dict[str, StrandedSession] = {}
@@ -162,6 +162,7 @@ class Snapshot:
         self._changed = asyncio.Condition()
         self._poke = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._reads_begun = self._reads_ended = 0
         self._asked_at = 0.0
         self._whole_at = self._slow_at = float("-inf")
         self._latest = 0.0
@@ -182,11 +183,13 @@ class Snapshot:
         return self
 
     async def refresh(self) -> None:
-        """Return once the journal has been read again: after an act, its page shows it."""
+        """Return once a read of the journal that began after this call has ended: after an act, its page shows it."""
         await self.ready()
+        wanted = self._reads_begun + 1
         async with self._changed:
-            self._poke.set()
-            await self._changed.wait()
+            while self._reads_ended < wanted:
+                self._poke.set()
+                await self._changed.wait()
 
     async def versions(self) -> AsyncIterator[int]:
         """Yield the version whenever it has grown; at least every 15 seconds, so that a broken connection is noticed."""
@@ -216,7 +219,7 @@ class Snapshot:
     @property
     def questions(self) -> list[Question]:
         """What waits for an answer, the oldest first."""
-        found = [one for card in self.cards.values() if card.id not in self.answered for one in card.questions]
+        found = [one for card in self.cards.values() if card.id not in self.left for one in card.questions]
         return sorted(found, key=lambda one: one.since)
 
     @property
@@ -254,6 +257,7 @@ class Snapshot:
         is_asked = True
         while time.monotonic() - self._asked_at < _IDLE_SECONDS:
             self._poke.clear()
+            self._reads_begun += 1
             begun = time.monotonic()
             try:
                 has_changed = await self._read(is_asked=is_asked)
@@ -262,6 +266,7 @@ class Snapshot:
                 has_changed, self.fault = self.fault != str(error), str(error)
             async with self._changed:
                 self.version += has_changed
+                self._reads_ended = self._reads_begun
                 self._changed.notify_all()
             took = time.monotonic() - begun
             with suppress(TimeoutError):  # a journal that answers slowly is asked less often
@@ -303,19 +308,25 @@ class Snapshot:
         return card is None or card.head != info.head or card.run_status != info.run_status
 
     async def _look_at_waiting(self) -> bool:
-        before = (self.approvals, self.answered)
+        before = (self.approvals, self.left)
         self.approvals = tuple(sorted(await self.journal.approvals(), key=lambda one: one.requested_at))
-        asking = {card.id for card in self.cards.values() if card.questions}
-        if asking and isinstance(self.journal, HasInboxes):
-            asking &= set(await self.journal.with_messages())
-        answered = set()
-        for session_id in asking:
-            left = await self.journal.inbox(session_id)
-            given = {getattr(message, "call_id", "") for message in left if message.kind == "input"}
-            if given.issuperset(one.call_id for one in self.cards[session_id].questions):
-                answered.add(session_id)
-        self.answered = frozenset(answered)
-        return (self.approvals, self.answered) != before
+        asked = {one.session_id for one in self.approvals}
+        paused = {card.id for card in self.cards.values() if card.run_status == "paused"}
+        if paused and isinstance(self.journal, HasInboxes):
+            paused &= set(await self.journal.with_messages())
+        self.left = {one: why for one in paused if (why := await self._left_for(one, has_request=one in asked))}
+        return (self.approvals, self.left) != before
+
+    async def _left_for(self, session_id: str, *, has_request: bool) -> str:
+        """Return what a paused session will be continued with; empty while somebody must still answer."""
+        left = await self.journal.inbox(session_id)
+        if wishes := [message for message in left if isinstance(message, LeftCancellation)]:
+            by = f" by {wishes[0].by}" if wishes[0].by else ""
+            return f"was cancelled{by}, and ends when a worker or a resume continues it"
+        given = {message.call_id for message in left if isinstance(message, LeftInput)}
+        is_open = has_request or not given.issuperset(one.call_id for one in self.cards[session_id].questions)
+        has_answer = given or any(isinstance(message, LeftAnswer) for message in left)
+        return "" if is_open or not has_answer else "was answered, and waits for a worker or a resume"
 
     async def _look_at_fleet(self) -> bool:
         before = (self.held, self.stranded, self.workers)

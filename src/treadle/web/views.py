@@ -4,7 +4,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -47,6 +47,7 @@ from treadle.events import (
     ToolSuspended,
 )
 from treadle.redaction import Redactor
+from treadle.sessions import BudgetLeft
 from treadle.state import Doubt
 from treadle.web.access import Person, is_proven
 from treadle.web.snapshot import Card, Question, Snapshot, Used
@@ -58,6 +59,7 @@ __all__ = [
     "WAITING",
     "Inbox",
     "Listing",
+    "budgets",
     "chart",
     "chosen",
     "conversation",
@@ -347,8 +349,8 @@ def _status(snapshot: Snapshot, card: Card) -> tuple[str, str]:
         return card.own_status, card.why
     if card.run_status == "running" and card.id not in snapshot.held:
         return "broken-off", "its process has ended; it waits for a worker or a resume"
-    if card.run_status == "paused" and card.id in snapshot.answered:
-        return "paused", "was answered, and waits for a worker or a resume"
+    if card.run_status == "paused" and card.id in snapshot.left:
+        return "paused", snapshot.left[card.id]
     return card.run_status, card.why
 
 
@@ -727,14 +729,22 @@ def fleet(snapshot: Snapshot) -> dict[str, Any]:
     rows = snapshot.made("rows", _rows)
     stuck = [one for one in rows if one["status"] in ("stranded", "set-aside", "broken-off", "broken")]
     statuses = Counter(one["status"] for one in rows)
+    statuses.update({"waiting": len(snapshot.approvals) + len(snapshot.questions), "in-doubt": len(snapshot.doubts)})
     return {
         "workers": [
             msgspec.to_builtins(one) for one in sorted(snapshot.workers, key=lambda one: (not one.is_alive, one.name))
         ],
         "queue": sorted(queue.values(), key=lambda line: line["oldest"]),
         "stuck": sorted(stuck, key=lambda one: one["since"]),
-        "statuses": dict(sorted(statuses.items())),
+        "statuses": {name: statuses[name] for name in sorted(+statuses, key=_by_urgency)},
     }
+
+
+_URGENCY = ("in-doubt", "stranded", "set-aside", "broken", "broken-off", "failed", "stopped", "suspended", "waiting")
+
+
+def _by_urgency(status: str) -> tuple[int, str]:
+    return (_URGENCY.index(status) if status in _URGENCY else len(_URGENCY), status)
 
 
 def costs(snapshot: Snapshot, person: Person, *, by: str, days: int) -> dict[str, Any]:
@@ -755,8 +765,21 @@ def costs(snapshot: Snapshot, person: Person, *, by: str, days: int) -> dict[str
         "lines": lines,
         "total": _sum({"name": ""}, lines),
         "groups": groups,
-        **_columns(lines, by, series),
+        **_columns(lines, by, series, first),
     }
+
+
+def budgets(found: Sequence[BudgetLeft], person: Person) -> list[dict[str, Any]]:
+    """Return what is left of the tenants' budgets: `used` is the part of a thousand that is used or reserved."""
+    return [
+        {
+            **{name: getattr(one, name) for name in ("tenant", "each", "per", "period")},
+            **{name: f"{getattr(one, name):f}" for name in ("limit", "spent", "reserved", "left")},
+            "used": int(1000 * (one.limit - one.left) / one.limit) if one.limit else 1000,
+        }
+        for one in found
+        if person.sees(one.tenant)
+    ]
 
 
 def _used_since(snapshot: Snapshot, person: Person, first: str) -> list[dict[str, Any]]:
@@ -786,9 +809,11 @@ def _sum(group: dict[str, Any], lines: Iterable[Mapping[str, Any]]) -> dict[str,
     return {**group, **sums, "cost": f"{cost:f}"}
 
 
-def _columns(lines: Sequence[Mapping[str, Any]], by: str, series: Mapping[str, int]) -> dict[str, Any]:
-    """Return a column a day, its parts one above the other on a scale of 120."""
-    costs_of: dict[str, dict[str, Decimal]] = {}
+def _columns(lines: Sequence[Mapping[str, Any]], by: str, series: Mapping[str, int], first: str) -> dict[str, Any]:
+    """Return a column for each day, its parts one above the other on a scale of 120."""
+    begin, end = date.fromisoformat(first), datetime.now(UTC).date()
+    days = [(begin + timedelta(days=number)).isoformat() for number in range((end - begin).days + 1)]
+    costs_of: dict[str, dict[str, Decimal]] = {day: {} for day in days}
     for line in lines:
         day = costs_of.setdefault(line["day"], {})
         day[line[by]] = day.get(line[by], Decimal(0)) + Decimal(line["cost"])

@@ -139,8 +139,21 @@ function ages() {
   }
 }
 
+// A browser keeps six connections to a host: a page that nobody looks at has none, and looks by itself once in a while.
+let source = null;
+function onVisibility() {
+  if (source) source.close();
+  if (follower) follower.close();
+  source = follower = null;
+  if (document.hidden) return;
+  watch();
+  refresh();
+}
+
 function watch() {
-  const source = new EventSource(`${API}/changes`), mark = $("#live");
+  if (document.hidden) return;
+  source = new EventSource(`${API}/changes`);
+  const mark = $("#live"), own = source;
   let first = true;
   source.addEventListener("changed", (event) => {
     const { version, waiting } = JSON.parse(event.data);
@@ -153,7 +166,7 @@ function watch() {
   source.onerror = () => {
     mark.classList.add("off");
     $(".live-text").textContent = "not connected";
-    if (source.readyState === EventSource.CLOSED) setTimeout(watch, 3000);
+    if (own === source && own.readyState === EventSource.CLOSED) setTimeout(watch, 3000);
   };
 }
 
@@ -162,7 +175,7 @@ function watch() {
 let follower = null;
 function followSession() {
   const place = $("[data-session][data-head]");
-  if (!place || !place.dataset.live || follower) return;
+  if (!place || !place.dataset.live || follower || document.hidden) return;
   follower = new EventSource(`${API}/live?session=${encodeURIComponent(place.dataset.session)}&after=${place.dataset.head}`);
   const box = () => $("#live-answer");
   let text = "";
@@ -439,5 +452,7 @@ if (theme) document.documentElement.dataset.theme = theme;
 if ($("#main") && $("meta[name=csrf]")) {
   after();
   watch();
+  document.addEventListener("visibilitychange", onVisibility);
   setInterval(ages, 5000);
+  setInterval(() => document.hidden && refresh(), 30000);
 }
