@@ -69,7 +69,8 @@ async def _held(count: int, temperature: float, address: str) -> tuple[dict[str,
         found["results"].update(call.status for call in result.tool_calls)
         faults += [f"conversation {number} ({mode}): {fault}" for fault in _faults(result)]
         if sys.stderr.isatty() or number % 20 == 19:
-            print(f"{number + 1} of {count}", file=sys.stderr, flush=True)
+            so_far = ", ".join(f"{word} {times}" for word, times in found["reasons"].most_common())
+            print(f"{number + 1} of {count}: {so_far}; {len(faults)} broken promises", file=sys.stderr, flush=True)
     return found, faults
 
 

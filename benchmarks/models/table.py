@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["of", "write_docs"]
+__all__ = ["of", "of_corrections", "write_corrections", "write_docs"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "know" / "models-benchmark.md"
 TITLES = {
@@ -76,10 +76,13 @@ def _tokens(runs: Sequence[Run]) -> str:
 
 def write_docs(results: Mapping[str, Any]) -> None:
     """Write the tables into the page."""
-    before, rest = PAGE.read_text(encoding="utf-8").split("<!-- results -->")
-    after = rest.split("<!-- end of results -->")[1]
-    shown = f"<!-- results -->\n\n{_said(results)}\n\n{of(results)}\n\n<!-- end of results -->"
-    PAGE.write_text(f"{before}{shown}{after}", encoding="utf-8")
+    _put("results", f"{_said(results)}\n\n{of(results)}")
+
+
+def _put(name: str, shown: str) -> None:
+    before, rest = PAGE.read_text(encoding="utf-8").split(f"<!-- {name} -->")
+    after = rest.split(f"<!-- end of {name} -->")[1]
+    PAGE.write_text(f"{before}<!-- {name} -->\n\n{shown}\n\n<!-- end of {name} -->{after}", encoding="utf-8")
 
 
 def _said(results: Mapping[str, Any]) -> str:
@@ -90,3 +93,35 @@ def _said(results: Mapping[str, Any]) -> str:
         f"{machine['load_after']} after. Model: {results['model']}, temperature {sampling['temperature']}, at most {sampling['max_tokens']} tokens an answer, "
         f"seeds {seeds}. Requests and tokens are the mean of a task."
     )
+
+
+def write_corrections(results: Mapping[str, Any]) -> None:
+    """Write the table of corrections into the page."""
+    _put("corrections", of_corrections(results))
+
+
+def of_corrections(results: Mapping[str, Any]) -> str:
+    """Return the table of corrections: by fault, how many bad calls each mode cured."""
+    runs = results["runs"]
+    modes = [
+        mode
+        for mode in ("treadle_default", "treadle_react", "treadle_text_calls")
+        if any(_mode(run) == mode for run in runs)
+    ]
+    halves = [is_held_out for is_held_out in (False, True) if any(run["held_out"] is is_held_out for run in runs)]
+    columns = [(mode, half) for mode in modes for half in halves]
+    names = [f"{TITLES[mode].removeprefix('Treadle, ')}, {'held out' if half else 'tuning'}" for mode, half in columns]
+    rows = ["| What was wrong | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+    for fault in [*dict.fromkeys(run["fault"] for run in runs), "All"]:
+        chosen = [run for run in runs if fault in ("All", run["fault"])]
+        cells = [_all_cured([run for run in chosen if (_mode(run), run["held_out"]) == column]) for column in columns]
+        rows.append(f"| {fault} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _mode(run: Run) -> str:
+    return f"treadle_{run['mode']}"
+
+
+def _all_cured(runs: Sequence[Run]) -> str:
+    return f"{sum(run['cured'] for run in runs)} of {len(runs)}" if runs else "-"

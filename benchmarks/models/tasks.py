@@ -163,18 +163,18 @@ class Task(NamedTuple):
         acts = [entry for entry in shop.ledger if entry.tool in ACTS]
         open_acts = list(acts)
         for fact in self.acts:
-            found = next((entry for entry in open_acts if _is(entry, fact)), None)
+            found = next((entry for entry in open_acts if fits(entry, fact)), None)
             if found is None:
                 return False
             open_acts.remove(found)
         if open_acts or (self.kind == "none" and (shop.ledger or shop.refused)):
             return False
-        has_read = all(any(_is(entry, fact) for entry in shop.ledger) for fact in self.reads)
+        has_read = all(any(fits(entry, fact) for entry in shop.ledger) for fact in self.reads)
         said = answer.replace(",", "")
         return has_read and bool(said.strip()) and all(re.search(one, said, re.IGNORECASE) for one in self.answer)
 
 
-def _is(entry: Entry, fact: Fact) -> bool:
+def fits(entry: Entry, fact: Fact) -> bool:
     tool, *values = fact
     given = list(entry.arguments.values())
     return entry.tool == tool and len(given) == len(values) and all(map(_fits, given, values))

@@ -1,5 +1,6 @@
 """The benchmark of small models, replayed: a change of what models read is seen before it costs tasks."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 MODELS = Path(__file__).parents[2] / "benchmarks" / "models"
 sys.path += [str(MODELS), str(MODELS / "peers")]  # scripts, and not a package
 
+from corrections import CASES, REFUSAL, RESULTS, ran  # noqa: E402 - found by the line above
 from replay import RECORDED, Replay, difference, recordings  # noqa: E402 - found by the line above
 from runs import judged  # noqa: E402 - found by the line above
 from tasks import TASKS, Shop  # noqa: E402 - found by the line above
@@ -22,6 +24,26 @@ async def test_a_recorded_run_asks_what_it_asked_and_gets_done_what_it_got_done(
 
     assert replay.fault == ""
     assert outcome["done"], outcome
+
+
+CORRECTED = json.loads(RESULTS.read_text(encoding="utf-8"))["runs"]
+
+
+@pytest.mark.parametrize("run", CORRECTED, ids=lambda run: f"{run['mode']}-{run['fault']}-{run['held_out']}")
+async def test_a_recorded_correction_says_what_it_said_and_cures_what_it_cured(run):
+    case = next(case for case in CASES if (case.fault, case.task) == (run["fault"], run["task"]))
+
+    again = await ran(run["mode"], case, "", answer=run["answer"])
+
+    assert list(again["told"]) == run["told"], "run benchmarks/models/corrections.py: the new words may cure less"
+    assert again["cured"] == run["cured"]
+
+
+@pytest.mark.parametrize("mode", ["react", "text_calls"])
+def test_a_correction_cures_at_least_half_of_the_calls_with_bad_arguments(mode):
+    cured = [run["cured"] for run in CORRECTED if run["mode"] == mode and run["fault"] != REFUSAL]
+
+    assert 2 * sum(cured) >= len(cured) > 0
 
 
 async def test_a_request_that_differs_says_where_and_what_to_do():

@@ -340,8 +340,11 @@ async def test_garbage_fails_the_step_after_its_retries_as_a_decision_that_could
         ({"type": "call_tool", "args": {"x": 1}}, "`tool` is missing"),
         ({"type": "call_tool", "tool": "echo", "args": [1]}, "`args` must be a JSON object"),
         ({"type": "call_tool", "tool": "echo", "args": "x"}, "`args` must be a JSON object"),
-        ({"type": "call_tool", "tool": "echo", "args": {}}, "`args.x` is required"),
-        ({"type": "call_tool", "tool": "echo"}, "`args.x` is required"),
+        (
+            {"type": "call_tool", "tool": "echo", "args": {}},
+            '`x` is missing. Write this, with the right values: {"tool": "echo", "args": {"x": <integer>}}',
+        ),
+        ({"type": "call_tool", "tool": "echo"}, "`x` is missing."),
         ({"type": "final_answer", "answer": "  "}, "`answer` is empty"),
         ({"type": "final_answer"}, "`answer` is empty"),
     ],

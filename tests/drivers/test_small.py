@@ -91,6 +91,10 @@ async def test_a_call_that_failed_may_be_tried_again():
     ("wrong", "told"),
     [
         (text("Make the next call that it needs, or answer in words if all is done."), "That was not an answer."),
+        (
+            text("Make another call, with other arguments, or answer in words if none can help."),
+            "That was not an answer.",
+        ),
         (bare("multiply", a=7, b=8), "There is no tool named 'multiply'."),
     ],
 )
@@ -125,10 +129,30 @@ async def test_a_small_model_reads_the_task_again_behind_each_result_and_an_erro
         'Observation: ERROR - The arguments are invalid: `product` must be string: write "3", not 3.'
     )
     assert "next_valid_actions" not in wrong.text
-    assert again.text.startswith("The task was: How many lamps?\nWrite the next step that it needs, ")
+    assert again.text == 'The task was: How many lamps?\nWrite this: {"tool": "get_stock", "args": {"product": "3"}}'
+    third = inner.requests[2].messages[-1].text
+    assert third.startswith("The task was: How many lamps?\nWrite the next step that it needs, ")
     assert inner.requests[2].messages[: len(inner.requests[1].messages) - 1] == inner.requests[1].messages[:-1]
     assert '"thought"' not in str(inner.requests[0].instructions)
     assert json.loads(result.messages[2].results[0].content)["type"] == "invalid_arguments"  # as everywhere
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"products": "lamp"}, 'Make this call: {"name": "get_stock", "arguments": {"product": "lamp"}}'),
+        ({}, 'Make this call, with the right values: {"name": "get_stock", "arguments": {"product": <string>}}'),
+        ({"product": "cup"}, "Make another call, with other arguments, or answer in words if none can help."),
+    ],
+)
+async def test_a_small_model_reads_behind_an_error_the_call_that_is_wanted_or_that_another_one_is(wrong, told):
+    inner, model = small([call("get_stock", **wrong), text("None.")])
+
+    await Agent(model, tools=[get_stock], driver=NativeDriver()).run("How many lamps?")
+
+    said = inner.requests[1].messages[-1].text.split("\n")
+    is_refused = wrong == {"product": "cup"}
+    assert said == [f"{'Do not make the same call again. ' if is_refused else ''}The task was: How many lamps?", told]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ def told(arguments: dict[str, Any], schema: dict[str, Any] = PERSON) -> tuple[st
         ({"id": "x", "name": "Ada"}, '`id` must be integer, not "x".', '{"id": <integer>, "name": "Ada"}'),
         ({"name": "Ada"}, "`id` is missing.", '{"name": "Ada", "id": <integer>}'),
         ({"id": 1, "name": "Ada", "age": 3}, "`age` is not a parameter: leave it out.", '{"id": 1, "name": "Ada"}'),
+        ({"id": 1, "title": "Ada"}, "`title` is not a parameter: its name is `name`.", '{"id": 1, "name": "Ada"}'),
+        ({"id": 1, "title": 7}, "`name` is missing. `title` is not a parameter: leave it out.", '{"id": 1, "name": <string>}'),
         ({"id": "42", "name": 7}, '`id` must be integer: write 42, not "42". `name` must be string: write "7", not 7.', '{"id": 42, "name": "7"}'),
         ({"id": 1, "name": "Ada", "kind": "A (best)"}, '`kind` must be one of "a", "b": write "a", not "A (best)".', '{"id": 1, "name": "Ada", "kind": "a"}'),
         ({"id": 1, "name": "Ada", "kind": "c"}, '`kind` must be one of "a", "b", not "c".', '{"id": 1, "name": "Ada", "kind": <one of "a", "b">}'),

@@ -6,12 +6,13 @@ nothing but calls, which a server without a parser leaves there: they are the ca
 
 import re
 from collections.abc import AsyncGenerator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from treadle.canonical import encode
-from treadle.drivers.small import reminder, sentence_of
+from treadle.drivers.small import reminder, sentence_of, wanted_call
 from treadle.drivers.text_calls import TextCall, calls_in_text, is_quoted, parser_advice
 from treadle.errors import ConfigurationError
 from treadle.fields import checked
@@ -37,6 +38,7 @@ logger = redacted_logger(__name__)
 _NOT_A_CALL = "Make the call through the tool-calling interface, or answer without one."
 _NOT_WHOLE = "It is not complete, or its JSON is not valid. Write the whole call again."
 _NEXT_STEP = "Make the next call that it needs, or answer in words if all is done."
+_OTHER_CALL = "Make another call, with other arguments, or answer in words if none can help."
 _NOW = "Tell the person now, in words, what came of it."
 _QUOTED = "You have read this call in a result or a message. Do not repeat what others wrote: answer in your own words."
 
@@ -77,8 +79,10 @@ class BoundNativeDriver:
     def _asked(self, request: ModelRequest, sentences: "_Sentences") -> ModelRequest:
         """Return a request of which the model reads errors as sentences, and a small one the task again behind each result."""
         messages = sentences.of(request.messages)
-        then = _NOW if request.tool_choice == "none" else _NEXT_STEP
-        if said := reminder(messages, then) if self._is_small else "":
+        then, after_error = (
+            (_NOW, None) if request.tool_choice == "none" else (_NEXT_STEP, partial(_after_error, request))
+        )
+        if said := reminder(messages, then, after_error=after_error) if self._is_small else "":
             messages = (*messages, user_message(said))
         return msgspec.structs.replace(request, messages=messages)
 
@@ -105,6 +109,19 @@ class BoundNativeDriver:
         return msgspec.structs.replace(_with_calls(end, found), from_text=text, advice=advice if is_first else "")
 
 
+def _after_error(request: ModelRequest, call: ToolCall, task: str) -> str:
+    """Return what a small model reads behind an error: the call as it is wanted, or that another one is."""
+    wanted = wanted_call(call, request.tools)
+    if not wanted.form:
+        return f"Do not make the same call again. {task}\n{_OTHER_CALL}"
+    values = "" if wanted.is_complete else ", with the right values"
+    return f'{task}\nMake this call{values}: {{"name": {_json(call.name)}, "arguments": {wanted.form}}}'
+
+
+def _json(value: str) -> str:
+    return msgspec.json.encode(value).decode()
+
+
 def _read_small(end: ModelEnd, text: str, request: ModelRequest) -> ModelEnd:
     """Return what a small model means by a text without calls of offered tools."""
     if _is_copied(text):
@@ -115,7 +132,7 @@ def _read_small(end: ModelEnd, text: str, request: ModelRequest) -> ModelEnd:
 def _is_copied(text: str) -> bool:
     """Whether a text is what the model was reminded of, which is not an answer."""
     said = " ".join(text.split())
-    return _NEXT_STEP in said or (len(said) > _FEW_CHARS and said.rstrip(".") in _NEXT_STEP)
+    return any(one in said or (len(said) > _FEW_CHARS and said.rstrip(".") in one) for one in (_NEXT_STEP, _OTHER_CALL))
 
 
 _FEW_CHARS = 20

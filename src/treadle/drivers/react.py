@@ -4,11 +4,12 @@ import difflib
 import json
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from treadle.drivers.small import reminder, sentence_of
+from treadle.drivers.small import reminder, sentence_of, wanted_call
 from treadle.errors import (
     ConfigurationError,
     IncompleteStream,
@@ -35,7 +36,7 @@ from treadle.ports import (
 )
 from treadle.redaction import redacted_logger
 from treadle.tools import JsonObject, Tool
-from treadle.validation import NotJson, parse_arguments
+from treadle.validation import NotJson, Wanted, parse_arguments, wanted_of
 from treadle.validation.plain import is_damaged, joined
 from treadle.validation.typed import Typed
 
@@ -242,8 +243,16 @@ def _problems_of_call(decision: ReActDecision, tools: Sequence[ToolSpec], tool_c
     args = {} if decision.args is None else decision.args
     if not isinstance(args, dict):
         return [*problems, f"`args` must be a JSON object with the arguments of {spec.name} by name."]
-    missing = [name for name in spec.parameters.get("required", ()) if name not in args]
-    return [*problems, *(f"`args.{name}` is required by {spec.name}." for name in missing)]
+    if all(name in args for name in spec.parameters.get("required", ())):
+        return problems
+    wanted = wanted_of(args, spec.parameters)
+    return [*problems, f"{wanted.said} {_asking_for(spec.name, wanted)}" if wanted.form else wanted.said]
+
+
+def _asking_for(name: str, wanted: Wanted) -> str:
+    """Ask for a call in the form that is wanted."""
+    values = "" if wanted.is_complete else ", with the right values"
+    return f'Write this{values}: {{"tool": {_json(name)}, "args": {wanted.form}}}'
 
 
 def _how_to_answer(tools: Sequence[ToolSpec]) -> str:
@@ -389,8 +398,9 @@ def note(request: ModelRequest, *, is_small: bool = False) -> str | None:
     said: str | None = None
     match request.tool_choice:
         case "auto" if is_small:
-            said = f"Write the next step that it needs, or use the tool {answer_tool(request.tools)} if all is done."
-            return reminder(request.messages, said) or None
+            name = answer_tool(request.tools)
+            said = f"Write the next step that it needs, or use the tool {name} if all is done."
+            return reminder(request.messages, said, after_error=partial(_after_error, request)) or None
         case "auto":
             return None
         case "none" if is_small:
@@ -404,9 +414,18 @@ def note(request: ModelRequest, *, is_small: bool = False) -> str | None:
     return (reminder(request.messages, said, _written) if is_small else "") or said
 
 
+def _after_error(request: ModelRequest, call: ToolCall, task: str) -> str:
+    """Return what a small model reads behind an error: the call as it is wanted, or that another one is."""
+    wanted, name = wanted_call(call, request.tools), answer_tool(request.tools)
+    if wanted.form:
+        return f"{task}\n{_asking_for(call.name, wanted)}"
+    other = f"Write another call, with other arguments, or use the tool {name} if none can help."
+    return f"Do not write the same call again. {task}\n{other}"
+
+
 def rejection(problem: str) -> str:
     """Return what the model reads about a decision that was not accepted."""
-    return f"Your decision was not accepted. {problem} Answer again with one JSON object and nothing else."
+    return f"Your decision was not accepted. Answer again with one JSON object and nothing else. {problem}"
 
 
 def _described(spec: ToolSpec) -> str:

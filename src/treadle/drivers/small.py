@@ -8,10 +8,13 @@ from typing import Any
 
 import msgspec
 
+from treadle.errors import InvalidArguments
 from treadle.fields import explained
 from treadle.messages import Message, Result, ToolCall
+from treadle.ports import ToolSpec
+from treadle.validation import NotJson, Wanted, parse_arguments, wanted_of
 
-__all__ = ["reminder", "sentence_of"]
+__all__ = ["reminder", "sentence_of", "wanted_call"]
 
 _LONGEST_TASK = 1000
 _LONGEST_RESULT = 200
@@ -62,24 +65,44 @@ def _told(detail: Any) -> str:  # Any: JSON of a service
 
 
 @explained
-def reminder(messages: Sequence[Message], then: str, written: Callable[[ToolCall], str] | None = None) -> str:
+def reminder(
+    messages: Sequence[Message],
+    then: str,
+    written: Callable[[ToolCall], str] | None = None,
+    *,
+    after_error: Callable[[ToolCall, str], str] | None = None,
+) -> str:
     """Return what a small model reads behind the last results: its task again, what it has done for it, and what is to follow.
 
     Empty where no results come last, or the task is long.
 
     Args:
         written: How a call is written in the list of what was done; None for no list.
+        after_error: Says what a call with an error is followed by, given the line with the task. Without it the model writes the same call again.
     """
     said = [message for message in messages if not (message.role == "user" and message.text.startswith(_NOTE))]
     begin = max((at for at, message in enumerate(said) if message.role == "user"), default=0)
     task = said[begin].text if said else ""
     if not said or said[-1].role != "tool" or len(task) > _LONGEST_TASK:
         return ""
-    lines = [f"The task was: {task}"]
+    failed = [call for call, result in _ended(said[-2:]) if result.is_error]
+    lines = [f"The task was: {task}", then]
+    if after_error is not None and failed:
+        return after_error(failed[0], lines[0])
     if written is not None:
         done = [f"- {written(call)}: {_brief(result)}" for call, result in _ended(said[begin:])]
-        lines += ["Done so far:", *done[-_MOST_DONE:]]
-    return "\n".join([*lines, then])
+        lines[1:1] = ["Done so far:", *done[-_MOST_DONE:]]
+    return "\n".join(lines)
+
+
+@explained
+def wanted_call(call: ToolCall, tools: Sequence[ToolSpec]) -> Wanted:
+    """Return what is wrong with the arguments of a call, and how they are wanted; nothing where they cannot be read, or are not what is wrong."""
+    spec = next((spec for spec in tools if spec.name == call.name), None)
+    try:
+        return Wanted("") if spec is None else wanted_of(parse_arguments(call.arguments), spec.parameters)
+    except (NotJson, InvalidArguments):
+        return Wanted("")
 
 
 def _brief(result: Result) -> str:

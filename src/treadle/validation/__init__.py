@@ -1,7 +1,7 @@
 """Validation: the gate for what a model sends and a tool returns. Text and values in, violations out; runs no tool."""
 
 from treadle.validation.arguments import NotJson, parse_arguments
-from treadle.validation.corrections import correction
+from treadle.validation.corrections import Wanted, correction, wanted_of
 from treadle.validation.plain import NotData, TooMuch, data_of
 from treadle.validation.quoted import unquoted
 from treadle.validation.schema import Schema, shape, shape_mismatch, shape_of_schema
@@ -11,6 +11,7 @@ __all__ = [
     "NotJson",
     "Schema",
     "TooMuch",
+    "Wanted",
     "correction",
     "data_of",
     "parse_arguments",
@@ -18,4 +19,5 @@ __all__ = [
     "shape_mismatch",
     "shape_of_schema",
     "unquoted",
+    "wanted_of",
 ]

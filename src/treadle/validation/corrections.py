@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -10,7 +10,7 @@ from treadle.tools import JsonObject
 from treadle.validation.quoted import readings_of
 from treadle.validation.schema import Schema, phrase, resolved
 
-__all__ = ["correction", "form_of"]
+__all__ = ["Wanted", "correction", "form_of", "wanted_of"]
 
 _MOST_FAULTS = 3
 _LONGEST_VALUE = 80
@@ -28,6 +28,19 @@ _TEMPLATES = (
 )
 _WITH_WANTED = "`{field}` must be {constraint}: write {wanted}, not {value}."
 """Where the value itself says what is meant."""
+_RENAMED = "`{field}` is not a parameter: its name is `{wanted}`."
+"""Where one name is unknown, and its value is what the only missing parameter wants."""
+
+
+class Wanted(NamedTuple):
+    """What is wrong with arguments, and how they are wanted."""
+
+    said: str
+    """One sentence a fault; empty where nothing is wrong."""
+    form: str = ""
+    """The arguments with what is wanted in place of what is wrong; empty where that cannot be shown."""
+    is_complete: bool = False
+    """Whether the form is JSON as it stands: no value is left for the model to find."""
 
 
 def correction(arguments: JsonObject, faults: Sequence[Mapping[str, Any]], schema: JsonObject) -> str:
@@ -37,11 +50,39 @@ def correction(arguments: JsonObject, faults: Sequence[Mapping[str, Any]], schem
         faults: The violations, as `Schema.violations` returns them; at least one.
         schema: Of the arguments.
     """
+    wanted = _wanted_of(arguments, faults, schema)
+    return f"{wanted.said} The arguments must have this form: {wanted.form}" if wanted.form else wanted.said
+
+
+def wanted_of(arguments: JsonObject, schema: JsonObject) -> Wanted:
+    """Return what is wrong with arguments, and how they are wanted."""
+    faults = Schema(schema, where="correction").violations(arguments)
+    return _wanted_of(arguments, faults, schema) if faults else Wanted("")
+
+
+def _wanted_of(arguments: JsonObject, faults: Sequence[Mapping[str, Any]], schema: JsonObject) -> Wanted:
+    if renamed := _renamed(arguments, faults, schema):
+        unknown, name = renamed
+        arguments = {name if own == unknown else own: value for own, value in arguments.items()}
+        return Wanted(_RENAMED.format(field=unknown, wanted=name), _form(arguments, (), {}, schema), is_complete=True)
     more = f" (and {len(faults) - _MOST_FAULTS} more)" if len(faults) > _MOST_FAULTS else ""
     wanted = {str(fault["field"]): meant for fault in faults if (meant := _meant(arguments, fault, schema)) is not None}
     said = " ".join([_said(fault, wanted.get(str(fault["field"]))) for fault in faults[:_MOST_FAULTS]])
-    form = _form(arguments, [str(fault["field"]) for fault in faults], wanted, schema)
-    return f"{said}{more}" + (f" The arguments must have this form: {form}" if form else "")
+    faulty = [str(fault["field"]) for fault in faults]
+    left_out = ("no such property", "not allowed")
+    is_complete = all(fault["field"] in wanted or str(fault["constraint"]).startswith(left_out) for fault in faults)
+    return Wanted(f"{said}{more}", _form(arguments, faulty, wanted, schema), is_complete)
+
+
+def _renamed(arguments: JsonObject, faults: Sequence[Mapping[str, Any]], schema: JsonObject) -> tuple[str, str] | None:
+    """Return the one wrong name of a parameter and the right one; None where anything else is wrong, or the value would not fit."""
+    unknown = [str(fault["field"]) for fault in faults if str(fault["constraint"]).startswith("no such property")]
+    missing = [str(fault["field"]) for fault in faults if fault["constraint"] == "required"]
+    if len(faults) != 2 or len(unknown) != 1 or len(missing) != 1 or unknown[0] not in arguments:
+        return None
+    named = {missing[0] if own == unknown[0] else own: value for own, value in arguments.items()}
+    is_fit = len(named) == len(arguments) and not Schema(schema, where="correction").violations(named)
+    return (unknown[0], missing[0]) if is_fit else None
 
 
 def _said(fault: Mapping[str, Any], wanted: str | None) -> str:
