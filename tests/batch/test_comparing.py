@@ -44,6 +44,18 @@ def test_repeated_tasks_count_as_one_each_and_have_pass_hat_k() -> None:
     assert compare(before, after) == found
 
 
+def test_tasks_that_share_an_id_and_have_another_text_are_named() -> None:
+    before = [BatchRow(id=name, task=f"Say {name}", status="completed") for name in "123"]
+    after = [
+        BatchRow(id=name, task=text, status="completed") for name, text in (("1", "Say 1"), ("2", "Sing"), ("4", ""))
+    ]
+
+    found = compare(before, after)
+
+    assert found.reworded == ("2",)
+    assert str(found).endswith("other text     1: 2")
+
+
 def test_equal_batches_differ_by_nothing() -> None:
     rows = _rows([[True], [False]])
 

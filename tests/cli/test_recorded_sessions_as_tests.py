@@ -94,6 +94,16 @@ def test_with_an_agent_the_test_holds_its_rules_and_the_schemas_of_its_tools(rec
     assert (recorded.folder / "paid.txt").read_text() == "1\n"
 
 
+@pytest.mark.parametrize("name", ["agent", "model", "tools", "played", "call", "RESULTS"])
+def test_the_agent_of_a_test_may_have_any_name(recorded: Any, name: str) -> None:
+    with (recorded.folder / "shop.py").open("a") as shop:
+        shop.write(f"\nmade = make()\n{name} = made\n")
+
+    recorded("sessions", "to-test", "s1", "test_pay.py", "--journal", "s.db", "--agent", f"shop:{name}", code=0)
+
+    _pytest(recorded, "test_pay.py", 0)
+
+
 def test_what_cannot_become_a_test_is_refused_with_the_reason(recorded: Any) -> None:
     refusing = recorded.script("refusing.json", [{"status": 401, "error": "The key is wrong."}])
     recorded("run", "-m", refusing, "hello", "--session", "broken", "--journal", "s.db")

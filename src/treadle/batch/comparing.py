@@ -68,6 +68,8 @@ class Comparison(msgspec.Struct, Documented, frozen=True, kw_only=True):
     """Tasks of which more has passed in the second."""
     lost: tuple[str, ...]
     """Tasks of which less has passed in the second."""
+    reworded: tuple[str, ...] = ()
+    """Tasks of the pairs whose text differs: perhaps they only share an id, such as the number of a line."""
 
     def __str__(self) -> str:
         """Return the table that people read."""
@@ -92,6 +94,7 @@ class Comparison(msgspec.Struct, Documented, frozen=True, kw_only=True):
             f"difference     {points}, p = {self.p:.2g}, over {self.pairs:,} tasks that both have",
             f"better         {_listed(self.gained)}",
             f"worse          {_listed(self.lost)}",
+            *([f"other text     {_listed(self.reworded)}"] if self.reworded else []),
         ]
         return "\n".join(lines)
 
@@ -125,6 +128,7 @@ def compare(before: Iterable[BatchRow], after: Iterable[BatchRow]) -> Comparison
         p=_probability(changes),
         gained=tuple(task for task, change in zip(both, changes, strict=True) if change > 0),
         lost=tuple(task for task, change in zip(both, changes, strict=True) if change < 0),
+        reworded=_reworded(first, second),
     )
 
 
@@ -133,6 +137,11 @@ def _by_task(rows: Iterable[BatchRow]) -> dict[str, list[bool]]:
     for row in rows:
         found[row.id].append(row.status == "completed" if row.passed is None else row.passed)
     return dict(found)
+
+
+def _reworded(before: Iterable[BatchRow], after: Iterable[BatchRow]) -> tuple[str, ...]:
+    texts = {row.id: row.task for row in before}
+    return tuple(dict.fromkeys(row.id for row in after if texts.get(row.id, row.task) != row.task))
 
 
 def _side(rows: Sequence[BatchRow], by_task: Mapping[str, Sequence[bool]]) -> ComparisonSide:

@@ -71,12 +71,12 @@ def _page(session: Session, events: Sequence[AnyEvent], terminal: Terminal, agen
         imports="from treadle import Agent, Budget, Tool, allow"
         if agent is None
         else "from treadle import Budget, Tool",
-        own="" if agent is None else "\nfrom {} import {}\n".format(*agent.split(":")),
+        own="" if agent is None else "\nfrom {} import {} as own_agent\n".format(*agent.split(":")),
         task=repr(task),
         responses="".join(f"    {_shown_turn(one)},\n" for one in turns),
         results="".join(f"    {one['id']!r}: ({one['status']!r}, {one['value']!r}),\n" for one in played),
         names=repr(sorted({one["name"] for one in calls})),
-        made=_OWN_TOOLS if agent is None else _AGENT.format(name=agent.split(":")[1]),
+        made=_OWN_TOOLS if agent is None else _OWN_AGENT,
         test=_name_of(task),
         calls="".join(f"        ({one['name']!r}, {one['arguments']!r}, {one['status']!r}),\n" for one in calls),
         reason=repr(finished.reason),
@@ -143,9 +143,9 @@ def _name_of(task: str) -> str:
 _OWN_TOOLS = """    # To test your own agent: treadle sessions to-test ID --agent my_module:agent
     return Agent(model, tools=[played(name) for name in TOOLS], policy=allow(*TOOLS))"""
 
-_AGENT = """    agent = {name} if hasattr({name}, "replace") else {name}()
-    own = {{tool.name: tool for tool in agent.tools}}
-    tools = [played(name, own.get(name)) for name in {{**own, **dict.fromkeys(TOOLS)}}]
+_OWN_AGENT = """    agent = own_agent if hasattr(own_agent, "replace") else own_agent()
+    own = {tool.name: tool for tool in agent.tools}
+    tools = [played(name, own.get(name)) for name in {**own, **dict.fromkeys(TOOLS)}]
     # The person answers as then.
     return agent.replace(model=model, tools=tools, approver=lambda asked: "allow" if asked.call_id in RESULTS else "deny")"""
 
