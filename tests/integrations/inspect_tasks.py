@@ -1,5 +1,6 @@
 """Tasks that `inspect eval` runs with Treadle agents and Inspect's mock model."""
 
+import asyncio
 from pathlib import Path
 
 from inspect_ai import Task, task
@@ -35,6 +36,19 @@ def pay(invoice: int) -> str:
     with PAID.open("a") as file:
         file.write(f"{invoice}\n")
     return f"Invoice {invoice} is paid."
+
+
+@tool(effect="read")
+async def wait() -> str:
+    """Wait without an end."""
+    await asyncio.Event().wait()
+    return "over"
+
+
+@tool(effect="read")
+def add(first: int, second: int = 0) -> int:
+    """Add two numbers."""
+    return first + second
 
 
 def mock(*outputs):
@@ -88,6 +102,28 @@ def limited():
         solver=inspect.agent(Agent("demo", tools=[pay])),
         scorer=includes(),
         token_limit=100,
+    )
+
+
+@task
+def late():
+    """Pays, and then looks until the time is up."""
+    return Task(
+        dataset=[Sample(input="Pay invoice 6", target="paid")],
+        model=mock(calls("pay", invoice=6), calls("wait")),
+        solver=inspect.agent(Agent("demo", tools=[pay, wait])),
+        scorer=[includes(), inspect.exact(effects_done("pay"))],
+        time_limit=2,
+    )
+
+
+@task
+def undescribed():
+    return Task(
+        dataset=[Sample(input="Add 2 and 3", target="5")],
+        model=mock(calls("add", first=2, second=3), says("It is 5.")),
+        solver=[use_tools(inspect.tools(add)), generate()],
+        scorer=includes(),
     )
 
 

@@ -102,6 +102,21 @@ def test_a_limit_of_inspect_ends_the_sample_as_limit(evaluated):
     assert sample.error is None
 
 
+def test_what_was_done_before_a_limit_is_in_the_log_and_scored(evaluated):
+    late = evaluated.sample("late")
+
+    assert (late.limit.type, late.error) == ("time", None)
+    assert late.scores["exact"].value == {"effects done: pay": 1}
+    assert [message.role for message in late.messages][:4] == ["user", "assistant", "tool", "assistant"]
+    assert late.messages[2].text == "Invoice 6 is paid."
+
+
+def test_a_tool_whose_parameters_have_no_description_works_in_inspects_own_loop(evaluated):
+    sample = evaluated.sample("undescribed")
+
+    assert [message.text for message in sample.messages if message.role == "tool"] == ["5"]
+
+
 def test_tools_work_in_inspects_own_loop(evaluated):
     sample = evaluated.sample("tools")
 

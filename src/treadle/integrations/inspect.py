@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import jsonref
 import msgspec
+from anyio import CancelScope
 from inspect_ai.agent import Agent as InspectAgent
 from inspect_ai.agent import AgentState
 from inspect_ai.agent import agent as inspect_agent
@@ -146,11 +147,16 @@ async def _carry_out(agent: Agent[Any, Any], state: AgentState, deps: Any, journ
         first = len(session.messages)
         run = agent.stream(Message(role="user", parts=_parts(task.content)), session=session, deps=deps, model=model)
         run.subscribe(_Transcript().show, children=True)
-        result = await run.finish()
-        store().set(_OBSERVED, [*store().get(_OBSERVED, []), msgspec.to_builtins(await observe(session))])
+        try:
+            result = await run.finish()
+        finally:
+            with CancelScope(shield=True):  # a time limit of Inspect cancels, and what was done until then is scored
+                seen = await observe(session)
+            store().set(_OBSERVED, [*store().get(_OBSERVED, []), msgspec.to_builtins(seen)])
+            state.messages.extend(one for message in session.messages[first + 1 :] for one in _to_inspect(message))
+            state.output = model.last or state.output
     if model.failure is not None:
         raise model.failure  # a limit, or what its provider raised: Inspect knows what that means for the sample
-    state.messages.extend(one for message in result.messages[first + 1 :] for one in _to_inspect(message))
     state.output = _output(result, model)
     return state
 
@@ -377,8 +383,10 @@ def _tool(tool: Tool) -> InspectTool:
             raise ToolError(result.content)
         return result.content
 
-    description = tool.description or tool.name
-    return ToolDef(execute, name=tool.name, description=description, parameters=_params(tool.parameters)).as_tool()
+    params = _params(tool.parameters)
+    for name, param in params.properties.items():
+        param.description = param.description or name  # Inspect refuses a parameter without one
+    return ToolDef(execute, name=tool.name, description=tool.description or tool.name, parameters=params).as_tool()
 
 
 async def _called(tool: Tool, arguments: Mapping[str, Any]) -> Result:
