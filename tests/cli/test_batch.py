@@ -53,9 +53,10 @@ def test_csv_and_parquet_are_made_of_the_rows_beside_them(shop: Any) -> None:
 
 
 def test_tasks_come_from_standard_input_and_may_be_limited_or_sampled(shop: Any) -> None:
-    shop("batch", "-", "--agent", "payments.py", "-o", "one.jsonl", "--limit", "1", stdin=TASKS, code=0)
+    one = shop("batch", "-", "--agent", "payments.py", "-o", "one.jsonl", "--limit", "1", stdin=TASKS, code=0)
     shop("batch", "-", "--agent", "payments.py", "-o", "two.jsonl", "--sample", "2", stdin=TASKS, code=0)
 
+    assert one.stderr.startswith("treadle: 1 task, journal one.db.")
     assert [row.id for row in read_rows(shop.folder / "one.jsonl")] == ["a"]
     assert len(list(read_rows(shop.folder / "two.jsonl"))) == 2
 
@@ -111,8 +112,7 @@ def test_a_score_may_be_a_function_of_a_file(shop: Any) -> None:
 def test_a_total_cost_stops_cleanly_and_a_larger_one_continues(shop: Any) -> None:
     stopped = shop(*_BATCH, "-o", "r.jsonl", "--total-cost", "0.0001", code=1)
     assert (
-        "--total-cost is used up; a larger one continues. 3 tasks are left: the same command continues."
-        in stopped.stderr
+        "--total-cost is used up; a larger one continues. Left: 3 tasks. The same command continues." in stopped.stderr
     )
 
     shop(*_BATCH, "-o", "r.jsonl", "--total-cost", "5", code=0)

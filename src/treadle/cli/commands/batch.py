@@ -33,6 +33,7 @@ from treadle.cli.input.keys import use_stored_keys
 from treadle.cli.input.places import shown_journal
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.terminal import Terminal
+from treadle.cli.output.text import counted
 from treadle.cli.running import kept_open, make_agent
 from treadle.cli.tool_sources import load_agent, load_function
 from treadle.resolve import open_journal
@@ -142,7 +143,7 @@ async def _run(
     journal = settings.journal if options.has_workers else options.journal or str(results.with_suffix(".db"))
     stop, progress = asyncio.Event(), _ProgressLine(terminal)
     terminal.progress(
-        f"treadle: {len(tasks) * options.repeat:,} tasks, journal {shown_journal(journal)}. Ctrl-C stops; the same command continues."
+        f"treadle: {counted(len(tasks) * options.repeat, 'task')}, journal {shown_journal(journal)}. Ctrl-C stops; the same command continues."
     )
     async with _made(agent, options, journal, terminal) as made, _stopping(stop, terminal), progress:
         summary = await run_batch(
@@ -276,7 +277,7 @@ def _concluded(
         )
     if summary.unfinished:
         terminal.say(
-            f"treadle: {_WHY[summary.ended_by]} {summary.unfinished:,} tasks are left: the same command continues."
+            f"treadle: {_WHY[summary.ended_by]} Left: {counted(summary.unfinished, 'task')}. The same command continues."
         )
     return 1 if summary.unfinished else 0
 
