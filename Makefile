@@ -102,6 +102,7 @@ picture: $(STAMP)  ## Redraw the drawings, the pictures of the README and the sc
 	$(BIN)/python scripts/picture.py
 	$(BIN)/python scripts/walk.py
 	$(BIN)/python scripts/screens.py
+	$(BIN)/python scripts/web_pictures.py
 
 .PHONY: collected
 collected: $(STAMP)  # pytest compiles every test on its first visit: once, in place of once for each process
