@@ -66,11 +66,13 @@ def test_what_the_model_says_before_a_call_that_waits_is_no_answer(paying):
     assert "I pay now." in ran.stderr.splitlines()
 
 
-def test_the_first_answer_wins_and_an_unknown_id_is_an_error(paying):
+def test_the_first_answer_wins_is_listed_at_once_and_an_unknown_id_is_an_error(paying):
     paused = paying.json("run", "--json", "-m", "script:pay.json", "--tools", "paying.py", "Pay", code=11)
     approval = paused["approvals"][0]["id"]
-    paying("approve", approval, code=0)
+    paying("approve", approval, "--by", "ada", code=0)
 
+    (answered,) = paying.json("approvals", "--answered", "--json")
+    assert (answered["id"], answered["by"], answered["answer"]) == (approval, "ada", "allow")
     assert "answered already (allow)" in paying("approve", approval, "--deny", code=2).stderr
     assert "No approval 'ap_none' waits" in paying("approve", "ap_none", code=2).stderr
     paying("resume", "--last", "--tools", "paying.py", code=0)

@@ -31,7 +31,7 @@ from treadle.errors import JournalError, UnknownDoubt, UnknownInput
 from treadle.events import AnyEvent, ApprovalAnswered, ApprovalRequested, RunStarted
 from treadle.ports import Journal, SessionFilter, SessionInfo
 from treadle.resolve.archives import list_doubts
-from treadle.state import Doubt
+from treadle.state import Doubt, InboxMessage, LeftAnswer
 
 __all__ = ["answer", "approvals", "approve", "doubts", "resolve"]
 
@@ -84,9 +84,13 @@ async def _answered(options: ApprovalsOptions, terminal: Terminal) -> int:
     rows: list[dict[str, Any]] = []
     if is_there(path):
         async with opened(path) as journal:
-            for info in await journal.sessions(SessionFilter(tenant=options.tenant, since=options.since)):
+            for info in await journal.sessions(SessionFilter(tenant=options.tenant)):
+                is_open = info.run_status in ("running", "paused")  # an answer that was left changes no session
+                if options.since is not None and info.updated_at < options.since and not is_open:
+                    continue
                 with suppress(JournalError):  # `treadle sessions` says of it that it cannot be read
-                    rows += _answers_in(info, await journal.read(info.id))
+                    left = await journal.inbox(info.id) if is_open else ()
+                    rows += _answers_in(info, await journal.read(info.id), left)
     wanted = [row for row in rows if options.tool in (None, row["tool"]) and options.agent in (None, row["agent"])]
     wanted = [row for row in wanted if options.since is None or row["at"] >= options.since]
     wanted.sort(key=lambda row: -row["at"])
@@ -105,9 +109,10 @@ async def _answered(options: ApprovalsOptions, terminal: Terminal) -> int:
     return 0
 
 
-def _answers_in(info: SessionInfo, events: Sequence[AnyEvent]) -> list[dict[str, Any]]:
+def _answers_in(info: SessionInfo, events: Sequence[AnyEvent], left: Sequence[InboxMessage]) -> list[dict[str, Any]]:
+    """Return the answers that are recorded, and those that no run has taken in yet."""
     asked: dict[str, ApprovalRequested] = {}
-    rows, agent = list[dict[str, Any]](), ""
+    rows, agent = dict[str, dict[str, Any]](), ""
     for event in events:
         match event:
             case RunStarted():
@@ -115,23 +120,33 @@ def _answers_in(info: SessionInfo, events: Sequence[AnyEvent]) -> list[dict[str,
             case ApprovalRequested():
                 asked[event.approval_id] = event
             case ApprovalAnswered() if (about := asked.get(event.approval_id)) is not None:
-                rows.append(
-                    {
-                        "at": event.at if event.given_at is None else event.given_at,
-                        "asked_at": about.at,
-                        "by": event.approved_by,
-                        "answer": event.answer,
-                        "scope": event.scope,
-                        "reason": event.reason,
-                        "tool": about.tool,
-                        "arguments": about.arguments if event.arguments is None else event.arguments,
-                        "agent": agent,
-                        "tenant": info.tenant,
-                        "session_id": info.id,
-                        "id": event.approval_id,
-                    }
-                )
-    return rows
+                at = event.at if event.given_at is None else event.given_at
+                rows[event.approval_id] = _answer(info, about, event, agent=agent, at=at)
+    for one in left:
+        if isinstance(one, LeftAnswer) and one.approval_id not in rows and one.approval_id in asked:
+            about = asked[one.approval_id]
+            at = about.at if one.at is None else one.at
+            rows[one.approval_id] = _answer(info, about, one, agent=agent, at=at)
+    return list(rows.values())
+
+
+def _answer(
+    info: SessionInfo, about: ApprovalRequested, given: ApprovalAnswered | LeftAnswer, *, agent: str, at: float
+) -> dict[str, Any]:
+    return {
+        "at": at,
+        "asked_at": about.at,
+        "by": given.approved_by,
+        "answer": given.answer,
+        "scope": given.scope,
+        "reason": given.reason,
+        "tool": about.tool,
+        "arguments": about.arguments if given.arguments is None else given.arguments,
+        "agent": agent,
+        "tenant": info.tenant,
+        "session_id": info.id,
+        "id": given.approval_id,
+    }
 
 
 def _as_table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
