@@ -9,9 +9,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 from playwright.async_api import Browser, Page, async_playwright, expect
-from web_site import HOSTILE, PAYS, Site, calls, site_of
+from starlette.applications import Starlette
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.responses import HTMLResponse
+from starlette.routing import Mount, Route
+from web_site import HOSTILE, PAYS, Site, calls, served, site_of
 
 from treadle import open_journal, submit
+from treadle.web import Access, new_token, web
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -281,3 +286,47 @@ async def test_a_worker_that_is_killed_while_its_session_is_watched_is_seen(brow
         await page.goto(f"{site.url}/fleet")
         await expect(page.locator("table", has_text="Waits for limits")).to_contain_text("ended")
         await expect(page.locator("table", has_text="Why")).to_contain_text("Take your time")
+
+
+async def test_a_token_lets_a_person_into_a_page_below_a_path_of_another_application_and_out_again(browser, site):
+    await site.run(PAYS, "Pay invoice 7", agent="elsewhere")
+    token, secret = new_token("bo", role="answer")
+    app = Starlette(routes=[Mount("/treadle", web(site.journal, access=Access(tokens=[token])))])
+    app.add_middleware(BaseHTTPMiddleware, dispatch=lambda request, call_next: call_next(request))
+    async with served(app) as url:
+        page = await (await browser.new_context()).new_page()
+        await page.goto(f"{url}/treadle/")
+        await page.get_by_label("Token").fill(secret)
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".live-text")).to_have_text("live")
+        await page.get_by_role("button", name="Allow").first.click()
+        await expect(page.locator(".item")).to_have_count(0)
+        await page.get_by_text("bo", exact=True).first.click()
+        await page.get_by_role("button", name="Log out").click()
+        await expect(page.get_by_label("Token")).to_be_visible()
+
+
+async def test_a_link_in_a_message_on_another_site_leads_whoever_is_logged_in_to_the_request(browser, site):
+    await site.run(PAYS, "Pay invoice 7", agent="elsewhere")
+    page = await enter(browser, site)
+    address = await page.get_by_role("link", name="link", exact=True).get_attribute("href")
+    mail = HTMLResponse(f'<a href="{site.url}{address}">Approve</a>')
+    async with served(Starlette(routes=[Route("/", lambda request: mail)])) as url:
+        await page.goto(url.replace("127.0.0.1", "localhost"))
+        await page.get_by_role("link", name="Approve").click()
+        await expect(page.get_by_role("button", name="Allow").first).to_be_visible()
+
+
+async def test_an_open_page_says_that_its_journal_cannot_be_read_until_it_can_be_read_again(browser, postgres):
+    async with open_journal(postgres.new_url()) as journal, site_of(journal) as site:
+        await site.run(PAYS, "Pay invoice 7", agent="elsewhere")
+        page = await enter(browser, site)
+        await expect(page.locator(".live-text")).to_have_text("live")
+        await asyncio.to_thread(postgres.crash)
+        try:
+            await expect(page.locator("#fault")).to_contain_text("cannot be reached")
+        finally:
+            await asyncio.to_thread(postgres.restart)
+        await expect(page.locator("#fault")).to_be_hidden()
+        await page.get_by_role("button", name="Allow").first.click()
+        await expect(page.locator(".item")).to_have_count(0)

@@ -53,7 +53,7 @@ _HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with none at all, browsers send the origin `null` with a form, such as that of the login
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -381,7 +381,8 @@ class _Site:
         answer = RedirectResponse(f"{_root(request)}{place}", status_code=303)
         is_secure = request.url.scheme == "https"
         path = _root(request) or "/"
-        answer.set_cookie(_COOKIE, cookie, httponly=True, samesite="strict", secure=is_secure, path=path)
+        # Lax: a link in a message leads to its request. What changes anything needs the own origin and the token of the page.
+        answer.set_cookie(_COOKIE, cookie, httponly=True, samesite="lax", secure=is_secure, path=path)
         return answer
 
     async def login(self, request: Request) -> Response:

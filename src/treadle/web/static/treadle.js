@@ -112,6 +112,8 @@ async function refresh() {
     if (!fresh) return;
     morph($("#main"), document.importNode(fresh, true));
     badge(Number(fresh.dataset.waiting));
+    $("#fault").hidden = !fresh.dataset.fault;
+    $("#fault span").textContent = fresh.dataset.fault;
     after();
   })().catch(() => {});
   await loading;
