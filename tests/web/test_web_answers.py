@@ -1,10 +1,13 @@
 """What waits for a person, and what their answers do, over the page's API."""
 
 import json
+import time
 
-from web_site import PAYS, Site, calls, site_of, until
+from tests.workers.test_workers import working
+from web_site import PAYS, Site, calls, pay, site_of, until
 
-from treadle import Agent, Price, TenantBudget, open_session
+from treadle import Agent, Budget, Price, TenantBudget, open_session, submit, tool
+from treadle.errors import ModelRejected
 from treadle.events import ApprovalAnswered, ToolInput, ToolResolved
 from treadle.messages import Usage
 from treadle.testing import ScriptedModel, Turn
@@ -215,3 +218,66 @@ async def test_a_session_that_was_cancelled_or_answered_says_so_until_it_is_cont
         rows = {one["id"]: one["why"] for one in (await ada.get("/api/v1/sessions"))[1]["rows"]}
     assert rows[ids[0]].startswith("was cancelled by ada (link), and ends")
     assert rows[ids[1]].startswith("was answered, and waits for a worker")
+
+
+async def test_each_session_says_why_it_waits_or_ended(site):
+    @tool(effect="read")
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    async def run(turns, **options):
+        agent = Agent(ScriptedModel(turns), tools=[look, pay], name="elsewhere", on_limit="report", **options)
+        async with open_session(site.journal) as session:
+            await agent.run("Go", session=session)
+        return session.id
+
+    looks, failure = (
+        [{"calls": [calls("look")]}],
+        ModelRejected("No money. Bearer abcdefghijklmnopqrstuvwxyz0123456789"),
+    )
+    expects = {
+        await run(looks, budget=Budget(max_model_turns=2)): "The budget max_model_turns is used up: 2 of 2.",
+        await run(looks, budget=Budget(max_tool_calls=1)): "The budget max_tool_calls is used up: 1 of 1.",
+        await run([failure]): "No money.",
+        await run(PAYS, approval_seconds=0.001): "its request has expired",
+        await submit(
+            site.journal, "clerk", "Later", at=time.time() + 1e6
+        ): "waits for a worker that has the agent clerk, not before 20",
+    }
+    async with site_of(site.journal) as other, other.browser() as ada:
+        rows = {one["id"]: one["why"] for one in (await ada.get("/api/v1/sessions"))[1]["rows"]}
+    assert {one: why for one, why in rows.items() if expects[one] not in why} == {}
+    assert "abcdefghijklmnopqrstuvwxyz" not in str(rows)
+
+
+async def test_what_has_expired_comes_after_what_can_be_answered(site):
+    expires = Agent(ScriptedModel(list(PAYS)), tools=[pay], approval_seconds=0.001)
+    async with open_session(site.journal) as session:
+        await expires.run("Expires", session=session)
+    await site.run(PAYS, "Pay", agent="elsewhere")
+    async with site_of(site.journal) as other, other.browser() as ada:
+        found = [(one["task"], one["is_expired"]) for one in await ada.inbox()]
+    assert found == [("Pay", False), ("Expires", True)]
+
+
+async def test_an_answered_session_whose_agent_has_changed_is_shown_as_stranded(site):
+    def payer(choice):
+        return Agent(ScriptedModel(list(PAYS)), tools=[pay], name="payer", tool_choice=choice)
+
+    session_id = await submit(site.journal, "payer", "Pay")
+    async with working(site.journal, {"payer": lambda: payer("auto")}):
+        (asked,) = await until(site.journal.approvals)
+    async with open_session(site.journal, id=session_id) as session:
+        await session.answer(asked.id, "allow")
+
+    async def is_stranded(ada):
+        (row,) = (await ada.get("/api/v1/sessions"))[1]["rows"]
+        return row["status"] == "stranded" and row["why"].startswith("The agent 'payer' has changed")
+
+    async with (
+        working(site.journal, {"payer": lambda: payer("required")}),
+        site_of(site.journal) as other,
+        other.browser() as ada,
+    ):
+        await until(is_stranded, ada=ada)

@@ -2,6 +2,7 @@
 
 import logging
 import shlex
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -149,7 +150,7 @@ async def _has(worker: Any, name: str) -> bool:
 
 
 async def test_what_waits_for_no_worker_is_not_stranded(address: str) -> None:
-    """A program's own run, one that a person has set aside, one that has ended, and one that a process runs."""
+    """A program's own run, one that a person has set aside, one that has ended, a task before its time, and one that a process runs."""
     async with open_journal(address) as journal:
         own = Agent(ScriptedModel([call("pay", amount=7)]), tools=[pay()], name="service")
         async with open_session(journal, id="programs") as session:
@@ -159,6 +160,8 @@ async def test_what_waits_for_no_worker_is_not_stranded(address: str) -> None:
         aside = await submit(journal, "nobody", "Do it")
         async with open_session(journal, id=aside) as session:
             await session.change(status="suspended")
+        later = await submit(journal, "nobody", "Do it later", at=time.time() + 1e6)
         async with working(address):
             assert await stranded_sessions(journal) == ()
-        assert known(await stranded_sessions(journal, agents={"clerk": clerk()})) == [("programs", "unknown_agent")]
+        preview = known(await stranded_sessions(journal, agents={"clerk": clerk()}))
+        assert sorted(preview) == sorted([("programs", "unknown_agent"), (later, "unknown_agent")])

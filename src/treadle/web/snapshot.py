@@ -28,6 +28,7 @@ from treadle.events import (
     TaskSubmitted,
 )
 from treadle.ports import HasInboxes, HasOverview, Journal, SessionFilter, SessionInfo
+from treadle.redaction import Redactor
 from treadle.state import Doubt, LeftAnswer, LeftCancellation, LeftInput
 from treadle.workers import StrandedSession, WorkerInfo, list_workers, stranded_sessions
 
@@ -45,6 +46,7 @@ _IDLE_SECONDS = 120.0
 _BATCH = 100
 _MOST_STRANDED = 300
 _OVERLAP_SECONDS = 5.0
+_REDACTOR = Redactor()
 _OVER_BUDGET = frozenset({StopReason.BUDGET_EXCEEDED, StopReason.STEP_LIMIT_REACHED})
 
 
@@ -335,7 +337,7 @@ class Snapshot:
             self.held = frozenset(await self.journal.held(running))
         self.workers = await list_workers(self.journal, all=True)
         waiting = [info.id for info in self.infos.values() if info.run_status in ("queued", "running")]
-        looked = [one for one in waiting if one not in self.held][:_MOST_STRANDED]
+        looked = [*self.left, *(one for one in waiting if one not in self.held)][:_MOST_STRANDED]
         self.stranded = {one.session_id: one for one in await stranded_sessions(self.journal, session_ids=looked)}
         return (self.held, self.stranded, self.workers) != before
 
@@ -375,13 +377,13 @@ def _card_of(session: Session, events: Iterable[AnyEvent], info: SessionInfo) ->
         figures.count(event)
     run = state.run
     agent = state.submitted.agent if state.submitted is not None else "" if run is None else run.agent
-    why, since = _why(session, info, figures.changed)
+    why, since = _why(session, info, figures)
     return Card(
         id=info.id,
         head=info.head,
         run_status=info.run_status,
         own_status=info.own_status,
-        why=why,
+        why=_REDACTOR.text(why),
         since=since,
         task=info.task,
         tenant=info.tenant,
@@ -412,6 +414,8 @@ class _Figures:
         self.changed: SessionChanged | None = None
         """The last change of its status."""
         self.used: dict[tuple[str, str], Used] = {}
+        self.ending = ""
+        """What ended its last run, in a sentence."""
         self.over_budget = ""
         self.was_submitted = False
 
@@ -422,7 +426,8 @@ class _Figures:
             case TaskSubmitted():
                 self.was_submitted = True
             case RunFinished():
-                self.over_budget = (event.message or event.reason) if event.reason in _OVER_BUDGET else ""
+                self.ending = event.message or event.reason.replace("_", " ")
+                self.over_budget = self.ending if event.reason in _OVER_BUDGET else ""
             case ModelFinished():
                 self.steps += event.act is None
                 self.calls += len(event.message.calls)
@@ -473,17 +478,19 @@ _WHY = {"active": "has not run yet", "completed": "completed", "deleted": "delet
 
 
 def _why(  # noqa: PLR0911 - a list of cases, one each
-    session: Session, info: SessionInfo, changed: SessionChanged | None
+    session: Session, info: SessionInfo, figures: _Figures
 ) -> tuple[str, float]:
     """Return why a session has its status, and since when."""
-    state, run = session.state, session.state.run
+    state, run, changed = session.state, session.state.run, figures.changed
     if state.moved_to:
         return f"moved to {state.moved_to}", info.updated_at
     if info.status == "suspended" and changed is not None:
         said = f": {changed.reason}" if changed.reason else ""
         return (f"set aside{said}" if changed.by == "worker" else f"suspended by {changed.by}{said}"), changed.at
     if state.submitted is not None:
-        return f"waits for a worker that has the agent {state.submitted.agent}", state.submitted.at
+        due_at = state.submitted.due_at
+        later = "" if due_at is None else f", not before {datetime.fromtimestamp(due_at, UTC):%Y-%m-%d %H:%M} UTC"
+        return f"waits for a worker that has the agent {state.submitted.agent}{later}", state.submitted.at
     if info.run_status == "paused":
         return _waits_for(session, info)
     if run is None or info.run_status in _WHY:
@@ -491,7 +498,7 @@ def _why(  # noqa: PLR0911 - a list of cases, one each
     if info.run_status == "running":
         worker = run.worker.rpartition(" ")[0]
         return f"runs at {worker}" if worker else "runs", run.segment_at
-    return (run.reason or info.run_status).replace("_", " "), info.updated_at
+    return figures.ending or info.run_status, info.updated_at
 
 
 def _waits_for(session: Session, info: SessionInfo) -> tuple[str, float]:

@@ -92,7 +92,7 @@ _ALL: Mapping[str, str] = {}
 
 
 class Inbox(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits for a person: the oldest first, what expires soon before it."""
+    """What waits for a person: the oldest first, what expires soon before it, and what has expired last."""
 
     items: list[dict[str, Any]]
     """A page of it."""
@@ -130,18 +130,22 @@ def chosen(snapshot: Snapshot, person: Person, kind: str, wanted: Mapping[str, s
 
 
 def _waits(snapshot: Snapshot) -> list[dict[str, Any]]:
-    """Return what waits for a person, in order: what expires soon, and then the oldest."""
-    soon = time.time() + _URGENT_SECONDS
-    found: list[tuple[bool, float, str, Approval | Question | Doubt]] = [
-        *((one.expires_at >= soon, one.requested_at, "approval", one) for one in snapshot.approvals),
-        *((True, one.since, "question", one) for one in snapshot.questions),
-        *((True, one.since, "doubt", one) for one in snapshot.doubts),
+    """Return what waits for a person, in order: what expires soon, then the oldest, and last what nobody can answer any more."""
+    now = time.time()
+    found: list[tuple[int, float, str, Approval | Question | Doubt]] = [
+        *((_place_in_line(one, now), one.requested_at, "approval", one) for one in snapshot.approvals),
+        *((1, one.since, "question", one) for one in snapshot.questions),
+        *((1, one.since, "doubt", one) for one in snapshot.doubts),
     ]
     found.sort(key=lambda one: one[:2])
     return [
         {"kind": kind, "since": since, "of": one, "tool": one.tool, **_place(snapshot, one.session_id)}
         for _, since, kind, one in found
     ]
+
+
+def _place_in_line(one: Approval, now: float) -> int:
+    return 2 if one.expires_at < now else 0 if one.expires_at < now + _URGENT_SECONDS else 1
 
 
 def _item(snapshot: Snapshot, waits: Mapping[str, Any], now: float) -> dict[str, Any]:
@@ -349,9 +353,20 @@ def _status(snapshot: Snapshot, card: Card) -> tuple[str, str]:
         return card.own_status, card.why
     if card.run_status == "running" and card.id not in snapshot.held:
         return "broken-off", "its process has ended; it waits for a worker or a resume"
-    if card.run_status == "paused" and card.id in snapshot.left:
-        return "paused", snapshot.left[card.id]
+    if card.run_status == "paused":
+        has_expired = card.id in snapshot.made("expired", _expired)
+        why = (
+            "its request has expired: when a worker or a resume continues it, it asks anew" if has_expired else card.why
+        )
+        return "paused", snapshot.left.get(card.id, why)
     return card.run_status, card.why
+
+
+def _expired(snapshot: Snapshot) -> set[str]:
+    """Return the sessions all of whose requests have expired."""
+    now = time.time()
+    asking = {one.session_id for one in snapshot.approvals if one.expires_at >= now}
+    return {one.session_id for one in snapshot.approvals} - asking
 
 
 def _is_row_wanted(row: Mapping[str, Any], wanted: Mapping[str, str], now: float) -> bool:

@@ -751,8 +751,8 @@ async def stranded_sessions(
 ) -> tuple[StrandedSession, ...]:
     """Return the sessions that wait for a worker although no living worker can continue them.
 
-    A session that a process runs now is not among them, nor is one whose run a program began with an agent that no worker has:
-    its program continues it. With `agents`, the question is a preview: which open sessions would strand if these were all agents?
+    A session that a process runs now is not among them, nor is a task before its time, nor is one whose run a program began with an
+    agent that no worker has: its program continues it. With `agents`, the question is a preview: which open sessions would strand if these were all agents?
 
     Example:
         for one in await stranded_sessions(journal, agents=[clerk]):
@@ -847,6 +847,8 @@ async def _judged(
         return None
     task, run = state.submitted, state.run
     if task is not None:
+        if task.due_at is not None and not is_preview and task.due_at > await time_of(journal, SystemClock()):
+            return None
         agent, tenant, fingerprint = task.agent, task.tenant, {}
     elif run is not None and run.status in ("running", "paused"):
         agent, tenant, fingerprint = run.agent, "", run.fingerprint
