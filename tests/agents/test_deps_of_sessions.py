@@ -206,6 +206,33 @@ async def test_an_agent_that_is_a_tool_has_the_deps_of_its_caller():
     assert opens == [done.session_id]
 
 
+async def test_tools_and_instructions_of_an_agent_that_is_a_tool_know_whose_session_it_is():
+    seen = list[tuple[str, str, Any]]()
+
+    @tool(effect="read")
+    async def whose(ctx: ToolContext) -> str:
+        """Say whose session it is."""
+        seen.append(("tool", ctx.session.tenant, ctx.session.metadata.get("user")))
+        return "known"
+
+    def about(ctx: RunContext) -> str:
+        seen.append(("instructions", ctx.tenant, ctx.metadata.get("user")))
+        return "Answer."
+
+    inner = Agent(ScriptedModel([call("whose"), text("done")]), tools=[whose], instructions=about)
+    middle = Agent(
+        ScriptedModel([call("ask", task="who?"), text("done")]), tools=[inner.as_tool("ask", "Ask.", effect="read")]
+    )
+    lead = Agent(
+        ScriptedModel([call("ask", task="who?"), text("done")]), tools=[middle.as_tool("ask", "Ask.", effect="read")]
+    )
+
+    done = await lead.run("go", tenant="acme", metadata={"user": "ada"})
+
+    assert done.completed
+    assert seen == [("instructions", "acme", "ada"), ("tool", "acme", "ada")]
+
+
 # --- whoever continues runs of many sessions
 
 

@@ -14,7 +14,7 @@ import pytest
 from treadle import Agent, ConfigurationError, Price, StopReason, TenantBudget, open_journal, open_session
 from treadle.messages import Usage
 from treadle.ports import Journal, SessionFilter
-from treadle.testing import FakeClock, ScriptedModel, Turn
+from treadle.testing import FakeClock, ScriptedModel, Turn, call, text
 
 RUNS, ROOM = 200, 50
 LIMIT = 50.5
@@ -111,6 +111,27 @@ async def test_each_tenant_user_and_day_has_the_budget_for_itself():
         assert await reason(tenant="K7") == "completed"  # no user, so no user's budget
         clock.advance(86_400)
         assert await reason(tenant="K7", user="ada") == "completed"
+
+
+async def test_of_two_budgets_for_the_same_the_smaller_binds_and_each_call_is_counted_once():
+    twice = clerk(TenantBudget(max_total_cost=9)).replace(
+        tenant_budgets=[TenantBudget(max_total_cost=9), TenantBudget(max_total_cost=2.5)]
+    )
+    async with open_journal("memory:") as journal:
+        reasons, cost = await side_by_side(journal, [twice] * 4)
+
+    assert (reasons, cost) == ({"completed": 2, "budget_exceeded": 2}, 2)
+
+
+async def test_an_agent_that_is_a_tool_spends_its_own_budget_for_the_tenant_of_its_caller():
+    inner = clerk(TenantBudget(max_total_cost=0.5))
+    outer = Agent(
+        ScriptedModel([call("ask", task="Go"), text("Done.")]), tools=[inner.as_tool("ask", "Ask.", effect="read")]
+    )
+
+    result = await outer.run("Go", tenant="K7")
+
+    assert "The budget of tenant 'K7'" in result.tool_calls[0].content
 
 
 async def test_a_model_without_a_price_is_refused_under_a_budget():

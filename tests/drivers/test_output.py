@@ -62,6 +62,7 @@ BERGEN = '{"name": "Bergen", "people": 290000}'
         (list[Town], f'{{"value": [{BERGEN}]}}', [Town(name="Bergen", people=290000)]),
         ({"type": "array", "items": {"type": "integer"}}, '{"value": [1]}', [1]),
         (Town, f"```json\n{BERGEN}\n```", Town(name="Bergen", people=290000)),
+        (Town, f"```python\ncount()\n```\nprints\n```json\n{BERGEN}\n```", Town(name="Bergen", people=290000)),
     ],
 )
 async def test_the_answer_is_a_value_of_the_type(kind, words, expected):

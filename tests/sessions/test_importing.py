@@ -93,6 +93,26 @@ async def test_images_of_each_library_are_imported():
     )
 
 
+async def test_an_image_in_a_result_stays_an_image_and_what_a_model_declined_stays_text():
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "a map"}, picture]}
+    async with open_session("memory:") as session:
+        await import_messages(
+            session,
+            [
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "draw", "input": {}}]},
+                {"role": "user", "content": [result]},
+                {"role": "assistant", "content": None, "refusal": "I may not say more."},
+            ],
+        )
+        _, answered, declined = session.messages
+
+    assert [(one.content, one.media) for one in answered.results] == [
+        ("a map", (Media(media_type="image/png", base64="aGk="),))
+    ]
+    assert declined.text == "I may not say more."
+
+
 @pytest.mark.parametrize(
     ("messages", "says"),
     [

@@ -73,7 +73,7 @@ class Host:
         """How many agents may still stand below it."""
         self.top: SessionState = session.state if above is None else above.top
         """The state of the session that a person runs: its mode holds for all that carry out its calls."""
-        self.purse: Purse | None = _purse(about, session) if above is None else above.purse
+        self.purse: Purse | None = _purse(about, session, None if above is None else above.purse)
         """What pays for its model calls besides its own budget."""
         self.meter = meter
         self.interrupt = interrupt
@@ -122,9 +122,13 @@ class Host:
         )
 
 
-def _purse(about: AgentSpec, session: Session) -> Purse | None:
-    budgets, metadata = about.tenant_budgets, session.state.metadata
-    return Purse(session.journal, session.clock, session.randomness, budgets, metadata) if budgets else None
+def _purse(about: AgentSpec, session: Session, above: Purse | None) -> Purse | None:
+    """Return what pays for an agent: the budgets of its callers, and its own."""
+    known = () if above is None else above.budgets
+    own = [one for one in about.tenant_budgets if one not in known]
+    if not own:
+        return above
+    return Purse(session.journal, session.clock, session.randomness, (*known, *own), session.ledger.metadata)
 
 
 def _covering(about: AgentSpec) -> AgentSpec:

@@ -28,7 +28,7 @@ def snapshot_of(session: Session, metadata: JsonObject) -> SessionSnapshot:
         metadata: What the run is about to change of the session's metadata.
     """
     state = session.state
-    merged = {key: one for key, one in {**state.metadata, **metadata}.items() if one is not None}
+    merged = {key: one for key, one in {**session.ledger.metadata, **metadata}.items() if one is not None}
     return SessionSnapshot(
         id=state.id,
         run_id="" if state.run is None else state.run.id,

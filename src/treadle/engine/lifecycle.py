@@ -305,8 +305,9 @@ class Lifecycle:
 
     def _check_tenant(self, session: Session) -> None:
         """Refuse to run in a session of another tenant: who may see it has been decided by its own."""
-        tenant, owner = self.metadata.get("tenant"), session.state.metadata.get("tenant")
-        if tenant and owner and tenant != owner:
+        owner = session.state.metadata.get("tenant")
+        tenant = self.metadata.get("tenant", owner)
+        if owner and tenant != owner:
             raise SessionConflict(
                 f"Session {session.id!r} belongs to another tenant than {shown(tenant)}. Use a session of that tenant, or a new one."
             )

@@ -114,7 +114,7 @@ def _of_openai(message: Any) -> Iterator[_Said]:
         case {"role": "tool", "tool_call_id": str(call_id)}:
             yield "tool", _result(call_id, message.get("content"))
         case {"role": "user" | "assistant" as role}:
-            for piece in _content(message.get("content")):
+            for piece in (*_content(message.get("content")), *_content(message.get("refusal"))):
                 yield "tool" if isinstance(piece, Result) else role, piece
             for call in message.get("tool_calls") or ():
                 function = call.get("function") or {}
@@ -209,7 +209,19 @@ def _call(call_id: Any, name: Any, arguments: Any) -> ToolCall:
 def _result(call_id: Any, content: Any, *, is_error: bool = False) -> Result:
     if not isinstance(call_id, str):
         raise _Unknown(f"a result needs the id of its call; got {shown(call_id)}")
-    return Result(call_id=call_id, name="", content=_text(content), is_error=is_error)
+    texts, media = _with_media(content)
+    return Result(call_id=call_id, name="", content=_text(texts), is_error=is_error, media=media)
+
+
+def _with_media(content: Any) -> tuple[Any, tuple[Media, ...]]:
+    """Return what a result says, and its images and files. A value that is not a list of parts is as it is."""
+    texts, media = list[Any](), list[Media]()
+    for part in content if isinstance(content, list) else ():
+        try:
+            media.append(_media(part))
+        except _Unknown:
+            texts.append(part)
+    return (texts, tuple(media)) if media else (content, ())
 
 
 def _text(content: Any) -> str:

@@ -38,6 +38,7 @@ from treadle.events import (
 from treadle.ports import Clock, Journal, Randomness
 from treadle.redaction import ECHOING, KNOWN, redacted_logger, scrubbed
 from treadle.state import SessionState
+from treadle.tools import JsonObject
 
 __all__ = ["Ledger"]
 
@@ -78,6 +79,11 @@ class Ledger:
     def store_time(self) -> float:
         """Return the time by the store's clock: consent is asked for and given on several machines."""
         return self.clock.now() + self.store_ahead_seconds
+
+    @property
+    def metadata(self) -> JsonObject:
+        """The application's metadata: of the session that a person runs, also for the agents that are called below it."""
+        return self.state.metadata if self.above is None else self.above.metadata
 
     @property
     def is_deferring(self) -> bool:

@@ -1,6 +1,6 @@
 """Spending: what the runs of a tenant have cost in a period, counted by all processes of a journal. Ends no run itself."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -103,7 +103,7 @@ class Purse:
         self._journal = journal
         self._clock = clock
         self._randomness = randomness
-        self._budgets = budgets
+        self.budgets = tuple(budgets)
         self._metadata = metadata
         self._accounts = SharedCounts(journal, clock, "spending", _Account)
 
@@ -113,7 +113,7 @@ class Purse:
         Raises:
             JournalError: The store failed.
         """
-        name, holding = self._randomness.token(), tuple(self._binding(await time_of(self._journal, self._clock)))
+        name, holding = self._randomness.token(), _tightest(self._binding(await time_of(self._journal, self._clock)))
         taken: list[_Budget] = []
         for budget in holding:
             async with self._accounts.counting(budget.place) as (account, now):
@@ -143,7 +143,7 @@ class Purse:
     def _binding(self, now: float) -> Iterator[_Budget]:
         """Yield the budgets that bind the session."""
         tenant = self._metadata.get("tenant") or ""
-        for budget in self._budgets:
+        for budget in self.budgets:
             value = self._metadata.get(budget.each) if budget.each else ""
             is_theirs = budget.tenant in (None, tenant) and (tenant or budget.each)
             if not is_theirs or (budget.each and value in (None, "")):
@@ -212,3 +212,14 @@ async def budgets_left(journal: Journal, *, now: float, since: float | None = No
         if one.per and one.period == today.strftime(_FORMATS[one.per])
     ]
     return tuple(sorted(found, key=lambda one: (one.left, one.tenant, one.each)))
+
+
+def _tightest(budgets: Iterable[_Budget]) -> tuple[_Budget, ...]:
+    """Return the budgets, one for each account: a call is counted once in it, however many budgets it is for."""
+    found: dict[str, _Budget] = {}
+    for one in budgets:
+        other = found.get(one.place, one)
+        found[one.place] = msgspec.structs.replace(
+            one, limit=min(one.limit, other.limit), reserve=max(one.reserve, other.reserve)
+        )
+    return tuple(found.values())

@@ -16,9 +16,8 @@ from treadle.validation.schema import Row, Schema, bounded, resolved, row
 
 __all__ = ["Reading", "Typed"]
 
-_FENCED = re.compile(
-    r"^[ \t]*```(?:json)?[ \t]*\n(?P<inside>.*?)\n?[ \t]*```[ \t]*$", re.DOTALL | re.IGNORECASE | re.MULTILINE
-)
+_FENCED = re.compile(r"^[ \t]*```(?P<language>[^\n`]*)\n(?P<inside>.*?)\n?[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+"""A code fence in any language: the end of one is not taken for the beginning of the next."""
 _WRAPPER = "value"
 _DEFINITIONS = ("$defs", "definitions")
 _MAX_TOLD = 10
@@ -147,10 +146,11 @@ class Typed:
 
 def _unfenced(text: str) -> str:
     """Return the JSON of the one code fence that holds some, if there is no other JSON around it; else the whole text."""
-    found = [one for one in _FENCED.finditer(text) if _is_json(one["inside"])]
+    fences = [one for one in _FENCED.finditer(text) if one["language"].strip().lower() in ("", "json")]
+    found = [one for one in fences if _is_json(one["inside"])]
     if len(found) != 1:
-        whole = _FENCED.fullmatch(text.strip())
-        return whole["inside"] if whole is not None else text
+        is_whole = len(fences) == 1 and fences[0].group().strip() == text.strip()
+        return fences[0]["inside"] if is_whole else text
     around = text[: found[0].start()] + text[found[0].end() :]
     return text if any(_objects_in(around)) else found[0]["inside"]
 

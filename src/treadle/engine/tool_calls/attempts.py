@@ -413,7 +413,7 @@ class CallContext:
                 step=step,
                 messages=shown,
                 status=state.status,
-                metadata=copied(state.metadata),
+                metadata=copied(self._ledger.metadata),
                 budget_left=dict(self._left()),
             )
         return self._session
