@@ -186,8 +186,7 @@ async def test_a_ticket_behind_django_is_run_by_a_command_of_the_site(tmp_path: 
 
 SENDING = """
 from celery_chat import answer
-first = [answer.apply_async(("ada", "Hello"), task_id="one"), answer.apply_async(("bo", "Hello"), task_id="two")]
-print([one.get() for one in first])
+print([answer.apply_async((chat, "Hello"), task_id=one).get() for chat, one in (("ada", "one"), ("bo", "two"))])
 print(answer.apply_async(("ada", "Hello"), task_id="one").get(), answer.apply_async(("ada", "And?"), task_id="three").get())
 """
 
