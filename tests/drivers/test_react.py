@@ -175,6 +175,22 @@ async def test_what_models_write_for_a_decision_is_read(wanted, ending):
     assert (result.text, [one.name for one in result.tool_calls]) == ("It is 1.", ["echo"])
 
 
+class Home(msgspec.Struct):
+    """Where somebody lives."""
+
+    name: str
+
+
+@pytest.mark.parametrize("output", [Home, Home | str])
+@pytest.mark.parametrize("args", [{"answer": {"name": "Oslo"}}, {"name": "Oslo"}, {"home": {"name": "Oslo"}}])
+async def test_an_object_is_read_as_the_answer_whether_or_not_it_has_a_name(output, args):
+    model = ScriptedModel([text(json.dumps({"tool": "answer", "args": args}))])
+
+    result = await Agent(model, output=output, driver=ReActDriver(max_retries=0)).run("go")
+
+    assert result.output == Home("Oslo")
+
+
 async def test_a_tool_that_is_called_answer_is_a_tool():
     model = ScriptedModel([act("answer", x=1), text('{"tool": "final_answer", "args": {"answer": "yes"}}')])
 

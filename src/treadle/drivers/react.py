@@ -36,7 +36,7 @@ from treadle.ports import (
 )
 from treadle.redaction import redacted_logger
 from treadle.tools import JsonObject, Tool
-from treadle.validation import NotJson, Wanted, parse_arguments, wanted_of
+from treadle.validation import NotJson, Schema, Wanted, parse_arguments, wanted_of
 from treadle.validation.plain import is_damaged, joined
 from treadle.validation.typed import Typed
 
@@ -142,7 +142,9 @@ class DecisionForm:
             return None
         return self.own_schema or _decision_schema(request, is_tied=is_tied, has_thought=not is_small)
 
-    def extract(self, text: str, *, answer_tool: str = _ANSWER) -> ReActDecision:
+    def extract(
+        self, text: str, *, answer_tool: str = _ANSWER, answer_schema: JsonObject | None = None
+    ) -> ReActDecision:
         """Read the decision in a model's text. Nothing is repaired: a guess might act.
 
         A `read` of the user's own says with a ValueError that a value cannot be used; the model is told, and asked again. Of any other
@@ -154,7 +156,7 @@ class DecisionForm:
         """
         value = _object_in(text, is_in_text=self.mode == "text")
         if self._own is None or self._read is None:
-            return _converted(value, answer_tool)
+            return _converted(value, answer_tool, answer_schema)
         reading = self._own.check(value)
         if reading.violations:
             raise DecisionUnfit("extraction", [reading.message])
@@ -280,7 +282,7 @@ def _problems_of_answer(decision: ReActDecision, known: Sequence[str], tool_choi
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _converted(value: JsonObject, answer_name: str) -> ReActDecision:
+def _converted(value: JsonObject, answer_name: str, answer_schema: JsonObject | None) -> ReActDecision:
     try:
         decision = msgspec.convert(value, ReActDecision)
     except msgspec.ValidationError as error:
@@ -288,7 +290,7 @@ def _converted(value: JsonObject, answer_name: str) -> ReActDecision:
     name = decision.tool or value.get("name")  # `name` and `arguments`: what many models have learned to write
     args = next((value[word] for word in ("args", "arguments", "parameters") if value.get(word) is not None), None)
     if name == answer_name and decision.type != "final_answer":
-        said = decision.answer if args is None else _answer_in(args)
+        said = decision.answer if args is None else _answer_in(args, answer_schema)
         return ReActDecision(thought=decision.thought, type="final_answer", answer=said)
     if decision.type or not isinstance(name, str | None):
         return decision
@@ -297,13 +299,23 @@ def _converted(value: JsonObject, answer_name: str) -> ReActDecision:
     return msgspec.structs.replace(decision, type="call_tool" if name else "", tool=name, args=args)
 
 
-def _answer_in(args: Any) -> Any:  # Any: as the model wrote it
-    """Return the answer among the arguments of the tool `answer`: by its name, or the only one."""
+def _answer_in(args: Any, schema: JsonObject | None) -> Any:  # Any: as the model wrote it
+    """Return the answer among the arguments of the tool `answer`: by its name, the object that is wanted itself, or the only one."""
     if not isinstance(args, dict):
         return args
-    if len(args) == 1:
-        return next(iter(args.values()))
-    return args.get("answer", args)
+    if "answer" in args:
+        return args["answer"]
+    if len(args) != 1:
+        return args
+    ((name, value),) = args.items()
+    if schema is None:  # any text will do, and one field may be all of an object that would do too
+        is_whole = name not in _WORDS_FOR_ANSWER and not isinstance(value, dict | list)
+    else:
+        is_whole = not Schema(schema, where="answer").violations(args)
+    return args if is_whole else value
+
+
+_WORDS_FOR_ANSWER = ("content", "final_answer", "message", "output", "response", "result", "text", "value")
 
 
 def _object_in(text: str, *, is_in_text: bool) -> JsonObject:
@@ -671,7 +683,7 @@ class _BoundReActDriver:
         said = joined(_text_of(end))
         if end.has_damaged_text or is_damaged(said):
             raise DecisionUnfit("extraction", [_DAMAGED])
-        decision = self._form.extract(said, answer_tool=answer_tool(request.tools))
+        decision = self._form.extract(said, answer_tool=answer_tool(request.tools), answer_schema=request.output_schema)
         check_decision(decision, request.tools, request.tool_choice)
         return decision
 
