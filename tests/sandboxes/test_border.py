@@ -261,6 +261,34 @@ def test_a_folder_that_becomes_a_link_while_a_command_starts_opens_nothing_outsi
     assert "ran\n" in said
 
 
+FAILS_ONCE = """#!/bin/sh
+[ -e {marker} ] && exec {real} "$@"
+touch {marker}
+echo "bwrap: Can't create file at /run/gone: Read-only file system" >&2
+exit 1
+"""
+
+
+@needs_bwrap
+def test_a_start_that_fails_since_something_has_gone_meanwhile_is_tried_again(tmp_path: Path):
+    program = tmp_path / "bin" / "bwrap"
+    program.parent.mkdir()
+    program.write_text(FAILS_ONCE.format(marker=tmp_path / "failed", real=shutil.which("bwrap")))
+    program.chmod(0o755)
+    folder = tmp_path / "w"
+    folder.mkdir()
+    words = ["Bubblewrap", str(tmp_path), str(folder), "echo ran >> runs; cat runs"]
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_HOME, *words],
+        env={**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+    )
+
+    assert (tmp_path / "failed").exists()
+    assert done.stdout == "ran\n", done.stderr
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("words", ["prlimit: x", "treadle-launcher: x", "bwrap: x"])
 def test_a_command_that_has_run_is_never_said_not_to_have_been_run(kind: Kind, words: str, tmp_path: Path):

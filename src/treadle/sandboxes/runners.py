@@ -533,6 +533,10 @@ def _descriptors() -> Iterator[tuple[list[int], int]]:
             os.close(one)
 
 
+class _NotStarted(OSError):
+    """Raised where the sandbox ended before the command began."""
+
+
 def _has_started(told: int) -> bool:
     try:
         said = os.read(told, 4096)
@@ -643,6 +647,12 @@ class _Confined:
             return await self._run(command, proxy)
 
     async def _run(self, command: Command, proxy: Proxy | None) -> ProcessResult:
+        try:
+            return await self._run_once(command, proxy)
+        except _NotStarted:  # something to be mounted has gone meanwhile, such as the socket of another program
+            return await self._run_once(command, proxy)
+
+    async def _run_once(self, command: Command, proxy: Proxy | None) -> ProcessResult:
         with _descriptors() as (numbers, told):
             return await self._run_handed(command, proxy, numbers, told)
 
@@ -672,7 +682,7 @@ class _Confined:
             counted = limits_reached([*joined.values()])
             closed.add([*(launch.places.misleading() - misleading)])
         if result.exit_code > 0 and not result.timed_out and not _has_started(told):
-            raise OSError(result.stderr.removeprefix(launcher.MARK).strip())
+            raise _NotStarted(result.stderr.removeprefix(launcher.MARK).strip())
         if room is not None and room.is_used_up:
             counted["disk"] = "disk_bytes"
             result = msgspec.structs.replace(result, timed_out=False)
