@@ -77,6 +77,16 @@ def test_what_needs_the_border_is_told_from_what_can_run_confined():
     assert wrong == []
 
 
+def test_a_copy_on_this_machine_needs_no_network_and_pip_as_a_module_does():
+    assert border_of("rsync -a src/ dst/") == border_of("scp a b") == ()
+    assert (
+        border_of("rsync -a src/ host:dst/")
+        == border_of("python3 -m pip install x")
+        == border_of("pip install x")
+        != ()
+    )
+
+
 @pytest.mark.row("P15", "P14")
 async def test_without_a_sandbox_what_reads_runs_and_a_rule_silences_the_kind_of_all_else(project):
     session, tool = await memory_session(), shell_tool(project)

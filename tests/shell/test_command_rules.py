@@ -4,7 +4,8 @@ import pytest
 
 from treadle import allow, deny
 from treadle.errors import ConfigurationError
-from treadle.shell.judging import analyse, changes_nothing
+from treadle.shell.border import border_of
+from treadle.shell.judging import analyse, changes_nothing, reads_only
 from treadle.shell.rules import CommandPattern, suggested
 
 
@@ -196,6 +197,10 @@ def test_a_pattern_with_wildcards_says_so():
         ("python:*", "shell(python -m pytest:*)"), ("python3 -m:*", "shell(python3 -m pytest:*)"), ("bash:*", "shell(bash scripts/x:*)"),
         ("node:*", "shell(node calc.py:*)"), ("curl:*", "shell(curl example.com:*)"), ("npx:*", "shell(npx tsc:*)"), ("uv run:*", "shell(uv run pytest:*)"),
         ("wget example.com:*", "without `:*`"), ("sudo:*", "without `:*`"), ("env:*", "without `:*`"), ("xargs:*", "without `:*`"), ("sqlite3:*", "without `:*`"), ("m4:*", "without `:*`"), ("python3", "shell(python3 calc.py)"), ("bash -s", "shell(bash calc.py)"),
+        ("deno:*", "shell(deno test:*)"), ("python -u x.py:*", "shell(python x.py:*)"), ("docker run:*", "without `:*`"), ("sed -i:*", "without `:*`"),
+        ("make -f x:*", "without `:*`"), ("git worktree add:*", "without `:*`"), ("npm --prefix x test:*", "without `:*`"), ("timeout * make", "without `*`"),
+        ("git -C src log:*", "shell(git log:*)"), ("git -C src add x", "shell(git add x)"), ("export:*", "shell(= export x)"),
+        ("echo $X", "shell(= echo $X)"), ("rm ~/x", "shell(= rm ~/x)"), ("for x", "shell(= for x)"), ("source x", "shell(= source x)"),
     ],
 )  # fmt: skip
 def test_a_rule_that_can_match_nothing_is_refused_with_the_form_that_would(text, form):
@@ -203,6 +208,30 @@ def test_a_rule_that_can_match_nothing_is_refused_with_the_form_that_would(text,
         allow(f"shell({text})")
     assert form in str(refused.value)
     deny(f"shell({text})")
+
+
+def test_git_in_another_folder_is_git_after_a_change_of_folder():
+    there = analyse("git -C src add a").invocations
+
+    assert [(one.words, one.folders) for one in there] == [(("cd", "src"), (".",)), (("git", "add", "a"), ("src",))]
+    assert reads_only(analyse("git -C src log -1"))
+    assert border_of("git -C src add x") == border_of("cd src && git add x") != ()
+    for line in ("git -C $X log", "git -C s* log", "git -C a -C b log", "git -C '' log", "git -C -x log"):
+        assert not reads_only(analyse(line)), line
+
+
+@pytest.mark.parametrize("make", [allow, deny])
+def test_a_rule_that_names_no_program_is_refused(make):
+    with pytest.raises(ConfigurationError, match="Write `shell` for every line"):
+        make("shell(:*)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["git:*", "git config:*", "git stash:*", "git log -p:*", "/usr/bin/git log:*", "docker:*", "docker compose:*", "cargo +nightly test:*", "make:*", "uv:*", "bundle:*", "awk:*", "cd:*", "echo '$X'", "rm build/*", "p*:*"],
+)  # fmt: skip
+def test_a_rule_that_can_match_something_is_taken(text):
+    allow(f"shell({text})")
 
 
 @pytest.mark.parametrize(

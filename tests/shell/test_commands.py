@@ -353,3 +353,10 @@ def test_no_option_whose_value_is_known_leaves_a_file_unnamed_that_the_program_r
                 check=False,
             )
             assert b"CANARY" not in done.stdout, (option, rest)
+
+
+def test_a_file_that_the_shell_sources_is_read_and_not_written():
+    assert {(one.path, one.access) for one in analyse("source .env; . x/y").touched} == {
+        (".env", "read"),
+        ("x/y", "read"),
+    }

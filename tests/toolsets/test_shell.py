@@ -433,6 +433,21 @@ def test_a_command_that_fails_because_it_is_confined_says_so_with_the_need_that_
     assert f'`needs`: ["{need}"]' in done["hint"]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"echo 'cat: /{'a' * 256}: Permission denied' >&2; false",  # a path that cannot be looked at
+        "printf x > $'\\xff.code-workspace'; echo x > /var/lib/x",
+    ],
+)
+@needs_sandbox
+def test_no_name_that_a_command_chooses_keeps_its_result_away(tmp_path: Path, line: str):
+    done = Shell(tmp_path, find_sandbox(Confinement(writable=(str(tmp_path),))))(line)
+
+    assert done["exit_code"] != 0
+    assert "refuses writing" in done["hint"].encode().decode()
+
+
 @pytest.mark.parametrize("lifted", ["network example.com", "git", "write /dev/null/x"])
 @pytest.mark.skipif(not launcher.landlock_abi(), reason="the kernel has no Landlock")
 async def test_a_command_that_its_sandbox_cannot_start_has_a_known_outcome(tmp_path: Path, lifted: str):

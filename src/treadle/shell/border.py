@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
+from msgspec import structs
+
 from treadle.errors import InvalidArguments
 from treadle.shell.judging import analyse, hosts_of, known, plain_words
-from treadle.shell.programs import PROGRAMS, program_name
+from treadle.shell.programs import MODULE_RUNNERS, PROGRAMS, program_name
 from treadle.shell.reading import Invocation
 from treadle.tools.needs import GIT, UNCONFINED, Need, parse_need
 
@@ -39,6 +41,8 @@ def lifted_by_rules(line: str) -> tuple[Need, ...]:
 
 
 def _needs(one: Invocation) -> Iterator[Need]:
+    if program_name(one.program) in MODULE_RUNNERS and one.words[1:3] == ("-m", "pip"):
+        one = structs.replace(one, words=one.words[2:])
     about = known(one)
     program = about.program or PROGRAMS.get(program_name(one.program))
     if program is None and plain_words(one.words)[:1] == ("git",) and plain_words(one.words)[1:2] in _WRITING_GIT:
@@ -49,7 +53,10 @@ def _needs(one: Invocation) -> Iterator[Need]:
                 yield GIT
             case "network":
                 hosts = hosts_of(one) if program_name(one.program) in ("curl", "wget") else ()
-                yield from map(_reaching, hosts) if hosts else (_EVERY_HOST,)
+                is_local = program_name(one.program) in ("rsync", "scp") and not any(
+                    ":" in word for word in one.arguments
+                )
+                yield from map(_reaching, hosts) if hosts else () if is_local else (_EVERY_HOST,)
             case _:
                 yield UNCONFINED
 

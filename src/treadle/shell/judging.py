@@ -551,7 +551,8 @@ def _paths(one: Invocation, found: Known) -> Iterator[Touched]:
     named: list[tuple[str, int, Access]]
     extent: Extent
     if program is None or found.problem:
-        named = [(text, at, "write") for at, word in enumerate(one.words) if at for text in _parts(word)]
+        access: Access = "read" if one.program in ("source", ".") else "write"
+        named = [(text, at, access) for at, word in enumerate(one.words) if at for text in _parts(word)]
         named += (
             [(".git/config", 0, "write")]
             if one.program == "git" and {"config", "remote", "submodule"} & set(one.words)

@@ -7,6 +7,7 @@ so that a rule that denies finds it. Judges no program, and opens nothing.
 import posixpath
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -456,7 +457,7 @@ class _Reader:
             patterns=frozenset(at - skipped for at in patterns),
             expanded=frozenset(at - skipped for at in expanded),
         )
-        self.invocations.append(one)
+        self.invocations += _in_their_folder(one)
         if rest[0] == "cd":
             has_succeeded = sign == "&&" and not skipped and self._before not in ("||", "|", "|&")
             self._change_folder(one, has_succeeded=has_succeeded)
@@ -488,8 +489,7 @@ class _Reader:
         ):
             self._doubt("The folder that this command changes to is unknown.", one.text)
             return
-        joined = [posixpath.join(folder, arguments[0]) for folder in self._folders]
-        found = {*map(posixpath.normpath, joined), *filter(leads_up, joined)}
+        found = _below(self._folders, arguments[0])
         left = {*self._left, *self._folders}
         if len(found | left) > _MAX_FOLDERS:
             self._doubt("The line changes folders too often to analyse.", one.text)
@@ -500,6 +500,30 @@ class _Reader:
     def _doubt(self, reason: str, text: str) -> None:
         if len(self.doubts) <= MAX_COMMANDS:
             self.doubts.append(Doubt(reason=reason, text=_short(text.strip())))
+
+
+def _below(folders: Sequence[str], name: str) -> set[str]:
+    """Return where a folder lies: as its text says, and as its links lead."""
+    joined = [posixpath.join(folder, name) for folder in folders]
+    return {*map(posixpath.normpath, joined), *filter(leads_up, joined)}
+
+
+def _in_their_folder(one: Invocation) -> tuple[Invocation, ...]:
+    """Return a command as it is carried out: `git -C src log` is `cd src` and `git log` there."""
+    words, unknown = one.words, one.patterns | one.expanded
+    is_plain = len(words) > len("git -C x".split()) and words[3] != "-C" and unknown.isdisjoint((1, 2))
+    if words[:2] != ("git", "-C") or not is_plain or not words[2] or words[2].startswith(("-", "+")):
+        return (one,)
+    return (
+        structs.replace(one, words=("cd", words[2]), patterns=frozenset(), expanded=frozenset()),
+        structs.replace(
+            one,
+            words=("git", *words[3:]),
+            folders=tuple(sorted(_below(one.folders, words[2]))),
+            patterns=frozenset(at - 2 for at in one.patterns),
+            expanded=frozenset(at - 2 for at in one.expanded),
+        ),
+    )
 
 
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")

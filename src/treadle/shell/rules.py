@@ -21,7 +21,7 @@ from treadle.shell.programs import (
     WRAPPERS,
     program_name,
 )
-from treadle.shell.reading import Invocation, Line
+from treadle.shell.reading import Invocation, Line, read
 
 __all__ = ["CommandPattern", "exact", "finds", "kind_of", "suggested"]
 
@@ -211,6 +211,8 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         body = text.strip()
         if body.startswith("= "):
             return CommandPattern(text=text, words=(), is_prefix=False, line=body.removeprefix("= ").strip())
+        if body == ":*":
+            raise ConfigurationError("The command pattern ':*' names no program. Write `shell` for every line.")
         is_prefix = body == "*" or body.endswith((":*", " *"))
         body = "" if body == "*" else body.removesuffix(":*").removesuffix(" *").strip()
         try:
@@ -230,21 +232,18 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         if self.line or not self.words:
             return ""
         name = program_name(self.words[0])
+        if not self.is_prefix and runs_input(Invocation(words=self.words, text="")):
+            return f"`{self.words[0]}` runs what it reads from its input. Name the file that it runs, as in `shell({self.words[0]} calc.py)`."
+        is_wide = self.has_wildcards or (self.is_prefix and not (name == "xargs" and len(self.words) > 1))
+        if name in WRAPPERS and is_wide:
+            sign = ":*" if self.is_prefix else "*"
+            return f"`{name}` may start any program: only a rule with all of its words allows it. Write the whole command, without `{sign}`."
         if not self.is_prefix:
-            one = Invocation(words=self.words, text="")
-            return (
-                f"`{self.words[0]}` runs what it reads from its input. Name the file that it runs, as in `shell({self.words[0]} calc.py)`."
-                if runs_input(one)
-                else ""
-            )
-        if name in WRAPPERS and not (name == "xargs" and len(self.words) > 1):
-            return (
-                f"`{name}` may start any program: no rule by prefix allows it. Write the whole command, without `:*`."
-            )
+            return "" if self.has_wildcards else _unmatched(self)
         needed = _needed(self.words)
         if needed:
             return f"it does not say what `{shlex.join(self.words)}` runs. Write {needed}"
-        return ""
+        return "" if self.has_wildcards else _unmatched(self)
 
     @property
     def covers(self) -> str:  # noqa: PLR0911 - one answer for each kind of rule
@@ -451,6 +450,8 @@ def _needed(words: tuple[str, ...]) -> str:
     name, plain = program_name(words[0]), shlex.join(words)
     if name == "wget":
         return "the whole command, without `:*`: it follows redirections, and writes a file."
+    if name in ("deno", "bun") and len(words) == 1:
+        return f"the act: `shell({name} test:*)`."
     if name == "curl" and not (len(words) > 1 and not words[1].startswith("-")):
         return f"the host: `shell({words[0]} example.com:*)`."
     if name in INTERPRETERS and name not in ("deno", "bun") and _of_code(Invocation(words=words, text=""), 1) is None:
@@ -468,6 +469,30 @@ def _needed(words: tuple[str, ...]) -> str:
         "bundle",
     )
     return f"the program: `shell({plain} pytest:*)`." if is_runner and len(words) == len("uv run".split()) else ""
+
+
+_MORE = ((), ("x",), ("status",), ("--list",))
+"""What may follow the words of a rule by prefix."""
+
+
+def _unmatched(rule: CommandPattern) -> str:
+    """Return why a rule on commands without wildcards allows none, and the form that would; nothing where it allows one."""
+    end = ":*" if rule.is_prefix else ""
+    lines = [read(shlex.join((*rule.words, *more))) for more in (_MORE if rule.is_prefix else _MORE[:1])]
+    if not rule.is_prefix and (doubts := read(rule.text).doubts):
+        return f"{doubts[0].shown}. Write `shell(= {rule.text.strip()})`."
+    if all(line.doubts for line in lines):
+        return f"{lines[0].doubts[0].reason} Write the whole line, as in `shell(= {shlex.join(rule.words)} x)`."
+    probes = [line.invocations[-1] for line in lines if not line.doubts]
+    if any(rule.allows(one) for one in probes):
+        return ""
+    one, kind = probes[0], kind_of(probes[0])
+    if one.words[0] == "git" and len(one.words) < len(plain_words(rule.words)):
+        return f"`git -C` is `cd` and `git`. Write `shell({shlex.join(one.words)}{end})`."
+    if kind is not None and rule.is_prefix:
+        return f"its kind has other words. Write `shell({shlex.join(kind)}:*)`."
+    why = next((found for found in (known(one).problem for one in probes) if found), "its words do not say what runs.")
+    return f"{why} Write the whole command, without `:*`."
 
 
 def _is_losing(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:

@@ -5,10 +5,11 @@ import json
 import os
 import re
 import secrets
+import stat
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -120,11 +121,12 @@ def refusal_hint(sandbox: Runner, result: ProcessResult, root: str) -> str:
         for one in result.refused[:2]
     )
     found = (_need_for(one, root) for one in result.refused if one.kind in _WHAT or "Sanitizer" in one.line)
-    needs = [need for need in dict.fromkeys(found) if need]
+    needs = [_readable(need) for need in dict.fromkeys(found) if need]
     if isinstance(sandbox, Lifting):
         needs = list(dict.fromkeys(sandbox.lifts(one).text for one in parse_needs(needs)))
     is_failed = result.exit_code != 0 or result.timed_out
     sentence = f"{'The command failed because the' if is_failed else 'The'} sandbox {sandbox.name} refuses {told}"
+    sentence = _readable(sentence)
     if not needs:
         return f"{sentence}."
     return f"{sentence}; if the task needs it, call again with `needs`: {json.dumps(needs)} and a `reason`, and a person may be asked."
@@ -140,8 +142,20 @@ def _need_for(refusal: Refusal, root: str) -> str:
     if "/.git/" in f"{path}/":
         return "unconfined" if any(f"/.git/{name}" in path for name in ("hooks", "config")) else "git"
     is_within = path == root or path.startswith(f"{root.rstrip('/')}/")
-    folder = path if Path(path).is_dir() or "director" in refusal.line else str(Path(path).parent)
+    folder = path if _is_folder(path) or "director" in refusal.line else str(Path(path).parent)
     return "unconfined" if is_within or folder in ("/", os.path.expanduser("~")) else f"write {folder}"  # noqa: PTH111 - a text
+
+
+def _readable(text: str) -> str:
+    """Return a text without the characters of a name that is not UTF-8, which no result can hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _is_folder(path: str) -> bool:
+    """Whether a path is a folder that can be reached. Below a closed one (`chmod 000`), nothing can be."""
+    with suppress(OSError):
+        return stat.S_ISDIR(Path(path).stat().st_mode)
+    return False
 
 
 # --- The `shell` tool: one line of shell in one folder, judged before by what it would start. Decides nothing itself.
@@ -510,7 +524,7 @@ def _folder(root: Root, facts: JsonObject) -> str:
     """Return where the command starts: where the last one ended, if that is still a folder within the root."""
     remembered = facts.get(FACT, {})
     folder = remembered.get("folder") if isinstance(remembered, dict) else None
-    is_usable = isinstance(folder, str) and _is_within(root, folder) and Path(folder).is_dir()
+    is_usable = isinstance(folder, str) and _is_within(root, folder) and _is_folder(folder)
     return folder if isinstance(folder, str) and is_usable else root.path
 
 
@@ -523,7 +537,7 @@ def _next_folder(root: Root, ended_in: str | None, folder: str) -> tuple[str, st
     """Return where the next command starts, and what to say where that is not where this one ended."""
     if ended_in and _is_within(root, ended_in):
         return ended_in, ""
-    start = folder if Path(folder).is_dir() else root.path
+    start = folder if _is_folder(folder) else root.path
     if ended_in is None and start == folder:  # it was killed, or became another program
         return folder, ""
     how = (
@@ -581,8 +595,7 @@ def _whole(stdout: str, stderr: str) -> bytes:
 
 def _described(refusal: Refusal) -> JsonObject:
     words = {"kind": refusal.kind, "target": refusal.target, "line": refusal.line}
-    # A name that is not UTF-8 has characters that no result can hold.
-    return {name: word.encode("utf-8", "replace").decode() for name, word in words.items() if word}
+    return {name: _readable(word) for name, word in words.items() if word}
 
 
 def _without_mark(stderr: str, mark: str) -> tuple[str, str | None]:
