@@ -32,7 +32,9 @@ async def main():
     if "first" in sys.argv:
         await run_process(["true"])
     if "unguarded" in sys.argv:  # somebody has killed the guard
-        os.kill(int(open(f"/proc/{{os.getpid()}}/task/{{os.getpid()}}/children").read().split()[0]), signal.SIGKILL)
+        guard = int(open(f"/proc/{{os.getpid()}}/task/{{os.getpid()}}/children").read().split()[0])
+        os.kill(guard, signal.SIGKILL)
+        os.waitpid(guard, 0)  # until then it holds its pipe
     await run_process([sys.executable, "-c", PROGRAM, sys.argv[1]])
 async def main_and_fork():
     running = asyncio.ensure_future(run_process([sys.executable, "-c", PROGRAM, sys.argv[1]]))
