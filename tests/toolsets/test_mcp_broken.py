@@ -32,6 +32,17 @@ async def test_a_server_that_never_introduces_itself_is_given_up(folder):
     assert "did not answer `initialize` within 1 seconds" in await failure_of(raw(folder, "mute", connect_seconds=1))
 
 
+async def test_a_server_that_has_not_introduced_itself_does_not_hold_the_end_of_an_opened_agent(folder):
+    agent = Agent(ScriptedModel([text("x")]), tools=[raw(folder, "mute", connect_seconds=3600)])
+
+    async with agent.open(in_background=True) as opened:
+        while not (folder / "log").exists():
+            await asyncio.sleep(0.01)  # sleep: the server tells nobody
+        assert opened.opening == ("raw",)
+
+    assert log(folder)[0].startswith("started")
+
+
 async def test_a_server_that_crashes_at_the_start_is_reported_with_its_last_words(folder):
     said = await failure_of(raw(folder, "crash"))
 

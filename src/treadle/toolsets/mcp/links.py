@@ -329,6 +329,8 @@ async def opened(server: McpServer) -> AsyncGenerator["Link"]:
         yield link
     finally:
         link.close()
+        if link.is_connecting:  # a server that does not answer would hold this as long as it may take to start
+            keeper.cancel()
         try:
             await asyncio.wait({keeper})
         except asyncio.CancelledError:
@@ -351,6 +353,8 @@ class Link:
         self.server = server
         self.client: Client | None = None
         """The connection; None while there is none."""
+        self.is_connecting = False
+        """Whether an attempt to make one is under way."""
         self.problem = "It was not started yet."
         """Why there is no connection."""
         self._calls = Calls(self)
@@ -523,8 +527,9 @@ class Link:
         reason: BaseException | None = None
         try:
             async with AsyncExitStack() as stack:
+                self.is_connecting = True
                 client = await self._enter(stack, mode)
-                was_up, self._listed = True, None
+                self.is_connecting, was_up, self._listed = False, True, None
                 self._program.has_answered = True
                 self.client = client
                 self._failures = 0
@@ -537,7 +542,7 @@ class Link:
         except Exception as raised:  # noqa: BLE001 - whatever a server makes the package raise ends this connection and nothing else
             reason = raised
         finally:
-            self.client = None
+            self.is_connecting, self.client = False, None
         error = _innermost(reason)
         self._is_refused = not was_up and isinstance(error, MCPError) and error.code != CONNECTION_CLOSED
         self.problem = self._why(reason, was_up=was_up)
