@@ -12,20 +12,32 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 from treadle import Agent, open_journal, open_session
 from treadle.batch import BatchTask, run_batch
-from treadle.testing import ScriptedModel
+from treadle.messages import Finish, Text
+from treadle.ports import ModelEnd, ModelPart, ModelRequest, TextDelta
 
 PROMISED_OVERHEAD, PROMISED_MB = 0.10, 300
 CONCURRENCY = 8
 
 
+class Answers:
+    """A model that answers at once. `ScriptedModel` would too, but it keeps every request for the test that looks at it."""
+
+    name, price = "answers", None
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
+        """Answer 42."""
+        yield TextDelta("42")
+        yield ModelEnd(parts=(Text("42"),), finish=Finish.STOP)
+
+
 def agent() -> Agent:
     """Return an agent that answers at once."""
-    return Agent(ScriptedModel(["42"]), name="answers")
+    return Agent(Answers(), name="answers")
 
 
 def tasks(count: int) -> Iterator[BatchTask]:
