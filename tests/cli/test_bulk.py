@@ -7,8 +7,10 @@ import json
 
 import pytest
 
-from treadle import Agent, open_journal, open_session, submit, tool
+from treadle import Agent, Worker, allow, open_journal, open_session, submit, tool
+from treadle.errors import ModelRejected
 from treadle.testing import ScriptedModel
+from treadle.workers import result
 
 
 @tool(effect="unsafe")
@@ -170,3 +172,69 @@ def test_a_submitted_task_has_the_budget_deadline_and_metadata_that_the_command_
     assert task.budget["max_model_turns"] == 3
     assert task.deadline > 4e9
     assert (metadata["order"], metadata["who"]) == (7, "ada")
+
+
+def test_a_session_that_carries_out_a_call_is_left_to_its_caller(treadle):
+    async def delegate() -> None:
+        turns = [{"calls": [{"name": "pay", "arguments": {"account": "x"}}]}, {"text": "Done."}]
+        below = Agent(ScriptedModel(turns), tools=[pay], name="below").as_tool("below", "Pays.", effect="unsafe")
+        turns = [{"calls": [{"name": "below", "arguments": {"task": "Pay x"}}]}, {"text": "Done."}]
+        async with open_journal(treadle.folder / "fleet.db") as journal, open_session(journal, id="top") as session:
+            await session.change(metadata={"tenant": "acme"})
+            await Agent(ScriptedModel(turns), tools=[below], policy=allow("below"), name="top").run(
+                "Pay", session=session
+            )
+            await session.fork(id="forked", at=1)
+
+    asyncio.run(delegate())
+    assert len(data(treadle, "sessions", "list", "--tenant", "acme")) > 1
+
+    assert [one["id"] for one in data(treadle, "cancel", "--status", "paused", "--dry-run")] == ["top"]
+    assert [one["id"] for one in data(treadle, "resume", "--status", "paused", "--dry-run")] == ["top"]
+    suspended = data(treadle, "sessions", "suspend", "--older-than", "0m")
+    assert {one["id"] for one in suspended} == {"top", "forked"}
+
+
+def test_a_preview_of_retry_names_only_the_tasks_that_it_submits_again(fleet):
+    def breaks() -> Agent:
+        return Agent(ScriptedModel([ModelRejected("Broken.")]))
+
+    async def fail() -> None:
+        async with open_journal(fleet.folder / "fleet.db") as journal:
+            async with open_session(journal, id="never-submitted") as session:
+                await breaks().run("Fail", session=session)
+            worker = Worker(journal, {"breaks": breaks})
+            async with asyncio.TaskGroup() as group:
+                group.create_task(worker.run())
+                for key in ("a", "b"):
+                    ids[key] = await submit(journal, "breaks", "Fail", key=key)
+                    await result(journal, ids[key], timeout=60)
+                worker.stop()
+
+    ids: dict[str, str] = {}
+    asyncio.run(fail())
+    run(fleet, "sessions", "suspend", ids["b"])
+    assert len(json.loads(run(fleet, "sessions", "list", "--status", "failed", "--json").stdout)) == 2
+
+    shown = data(fleet, "retry", "--older-than", "0m", "--dry-run")
+    done = data(fleet, "retry", "--older-than", "0m")
+
+    assert [one["id"] for one in shown] == [ids["a"]]
+    assert [(one["id"], one["done"]) for one in done] == [(ids["a"], True)]
+
+
+def test_what_a_tenant_has_left_is_deleted_after_a_preview_and_what_is_open_stays(fleet):
+    keep = {one["id"] for one in data(fleet, "sessions", "list", "--tenant", "globex")}
+    assert data(fleet, "sessions", "rm", "--tenant", "acme", "--older-than", "90d", "--dry-run") == []
+    assert "No session fulfils" in run(fleet, "sessions", "rm", "--tenant", "acme").stderr
+
+    assert (
+        "3 sessions would be deleted."
+        in run(fleet, "sessions", "rm", "--tenant", "acme", "--even-open", "--dry-run").stderr
+    )
+    assert len(data(fleet, "sessions", "rm", "--tenant", "acme", "--even-open", "--purge", "--limit", "2")) == 2
+    assert len(data(fleet, "sessions", "rm", "--tenant", "acme", "--even-open", "--purge", "--yes")) == 1
+
+    assert {one["id"] for one in data(fleet, "sessions")} == keep
+    assert data(fleet, "sessions", "rm", "--tenant", "acme", "--even-open", "--purge") == []
+    assert "not both" in run(fleet, "sessions", "rm", "s_1", "--tenant", "acme", code=2).stderr

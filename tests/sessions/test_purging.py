@@ -49,12 +49,14 @@ async def test_the_sessions_that_carried_out_its_calls_are_purged_with_it(
             assert "secret" not in str(await journal.read(session_id))
 
 
-async def test_a_session_that_is_only_deleted_keeps_what_its_children_did():
+async def test_a_session_that_is_only_deleted_keeps_what_its_children_did_and_they_are_deleted_with_it():
     async with open_journal("memory:") as journal:
         await family(journal)
         async with open_session(journal, id="top") as session:
             await session.delete()
-        assert min(info.head for info in await journal.sessions()) > 1
+        left = await journal.sessions()
+        assert min(info.head for info in left) > 1
+        assert {info.id for info in left if info.status != "deleted"} == {"fork"}
 
 
 CHILD = """

@@ -144,6 +144,9 @@ async def test_sessions_are_changed_one_by_one_and_by_filter_with_a_preview(site
         assert set(preview["sessions"]) == set(ids)
         assert preview["consequence"].startswith("The run ends as cancelled")
         assert len(await ada.inbox()) == 4
+        for act, count in (("retry", 0), ("activate", 0), ("suspend", 3)):
+            _, would = await ada.post("/api/v1/sessions", {"act": act, "where": {"tenant": "acme"}, "dry_run": True})
+            assert len(would["sessions"]) == count, act
 
         _, said = await ada.post("/api/v1/sessions", {"act": "cancel", "where": where, "limit": 2})
         assert len(said["results"]) == 2

@@ -4,14 +4,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from treadle import Approval, TreadleError
+from treadle import Approval, Session, TreadleError
 from treadle.cli.exits import UsageError
-from treadle.cli.input.commands import BulkOptions, ResumeOptions, WaitingOptions
+from treadle.cli.input.commands import BulkOptions, ResumeOptions, RmOptions, WaitingOptions
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_time
 from treadle.cli.running import is_confirmed
 from treadle.cli.sessions import UNREADABLE, opened_session
-from treadle.ports import Journal, SessionFilter
+from treadle.ports import Journal, SessionFilter, SessionInfo
 from treadle.state import Doubt
 
 __all__ = ["Chosen", "chosen_sessions", "done_to_all", "of_interest"]
@@ -34,16 +34,22 @@ class Chosen(NamedTuple):
 
 async def chosen_sessions(
     journal: Journal,
-    options: BulkOptions | ResumeOptions,
+    options: BulkOptions | ResumeOptions | RmOptions,
     *,
     run_statuses: Sequence[str] = (),
     statuses: Sequence[str] = (),
+    fits: Callable[[Session], Awaitable[bool]] | None = None,
+    with_deleted: bool = False,
 ) -> list[Chosen]:
     """Return the sessions that fulfil the conditions, the one that has not changed for longest first.
+
+    A session that carries out a call of another is left to that one.
 
     Args:
         run_statuses: Only sessions whose last run has one of these statuses. If statuses are given too, either is enough.
         statuses: Only sessions with one of these statuses.
+        fits: Whether the act can be done to a session; None for all of them.
+        with_deleted: Whether deleted sessions are among them.
 
     Raises:
         UsageError: The act is for none of the sessions in the state that is named.
@@ -55,18 +61,36 @@ async def chosen_sessions(
     if status is not None:
         run_statuses, statuses = ((), (status,)) if status == "suspended" else ((status,), ())
     where = SessionFilter(
-        run_statuses=tuple(run_statuses), statuses=tuple(statuses), without_deleted=True, tenant=options.tenant
+        run_statuses=tuple(run_statuses),
+        statuses=tuple(statuses),
+        without_deleted=not with_deleted,
+        tenant=options.tenant,
     )
     before = None if options.older_than is None else time.time() - options.older_than
     found = []
     for info in reversed(await journal.sessions(where)):
         is_old = before is None or info.updated_at <= before
-        if is_old and (options.agent is None or await _agent_of(journal, info.id) == options.agent):
+        if is_old and await _is_chosen(journal, info, options.agent, fits):
             about = f"{info.status:<9}  {one_line(info.task, 80)}"
             found.append(Chosen(id=info.id, since=info.updated_at, about=about, session_id=info.id))
         if len(found) == options.limit:
             break
     return found
+
+
+async def _is_chosen(
+    journal: Journal, info: SessionInfo, agent: str | None, fits: Callable[[Session], Awaitable[bool]] | None
+) -> bool:
+    """Whether a session is one of its own, has this agent, and can have done to it what is to be done."""
+    if agent is None and fits is None and info.parent_id is None:
+        return True
+    try:
+        async with opened_session(journal, info.id) as session:
+            if session.state.root_id != info.id or not (fits is None or await fits(session)):
+                return False
+    except UNREADABLE:
+        return agent is None and fits is None
+    return agent is None or await _agent_of(journal, info.id) == agent
 
 
 async def _agent_of(journal: Journal, session_id: str) -> str:
@@ -114,7 +138,7 @@ async def done_to_all(
     act: Callable[[Chosen], Awaitable[None]],
     verb: str,
     done: str,
-    options: BulkOptions | ResumeOptions,
+    options: BulkOptions | ResumeOptions | RmOptions,
     terminal: Terminal,
     *,
     noun: str = "session",
@@ -126,7 +150,8 @@ async def done_to_all(
         done: What was done, such as `cancelled`.
         noun: What it is done to.
     """
-    if options.id is not None or options.is_last:
+    named = options.ids if isinstance(options, RmOptions) else options.id
+    if named or options.is_last:
         raise UsageError("Give an id, or conditions such as --tenant, and not both.")
     _show(chosen, options, terminal)
     if options.is_preview or not chosen:
@@ -152,7 +177,7 @@ async def done_to_all(
     return 1 if failed else 0
 
 
-def _show(chosen: Sequence[Chosen], options: BulkOptions | ResumeOptions, terminal: Terminal) -> None:
+def _show(chosen: Sequence[Chosen], options: BulkOptions | ResumeOptions | RmOptions, terminal: Terminal) -> None:
     if options.as_json:
         return
     for one in chosen[:_SHOWN]:

@@ -12,7 +12,7 @@ from treadle.events import AnyEvent, SessionChanged
 from treadle.fields import Documented, checked
 from treadle.journals.backend import check_session_id, due_rows
 from treadle.journals.store import due_items
-from treadle.ports import Clock, DueItem, HasOverview, Journal, SessionInfo
+from treadle.ports import Clock, DueItem, HasOverview, Journal, SessionFilter, SessionInfo
 from treadle.redaction import redacted_logger
 from treadle.resolve import open_session
 from treadle.resolve.journals import SystemClock
@@ -21,7 +21,7 @@ from treadle.sessions.maintenance import Parcel, fold, take_in, unpack
 from treadle.sessions.session import Session
 from treadle.state import Doubt, SessionState, is_cancelled, unreadable, waiting_approvals
 
-__all__ = ["SessionFault", "check_sessions", "expire_sessions", "import_session", "list_doubts"]
+__all__ = ["SessionFault", "check_sessions", "expire_sessions", "import_session", "is_open", "list_doubts"]
 
 _SETTLED = ("active", "completed")
 """States in which every call has its result: only a model that was told of an unknown outcome leaves a doubt in them."""
@@ -132,6 +132,7 @@ async def expire_sessions(
     journal: Journal,
     *,
     before: float,
+    tenant: str | None = None,
     purge: bool = False,
     even_open: bool = False,
     clock: Clock | None = None,
@@ -143,6 +144,7 @@ async def expire_sessions(
 
     Args:
         before: An instant, in seconds since 1970.
+        tenant: Only the sessions of this tenant; None for those of all.
         purge: Also remove their events, and those of sessions that were deleted before.
         even_open: Also delete those in which something waits for a person. The question, or the doubt, is lost.
         clock: The time of the deletions; None for this machine's clock.
@@ -153,13 +155,13 @@ async def expire_sessions(
     _check_journal(journal)
     check_kind("before", before, (int, float), "seconds since 1970")
     gone = []
-    for info in await journal.sessions():
+    for info in await journal.sessions(SessionFilter(tenant=tenant)):
         is_tombstone = info.status == "deleted" and (info.head <= 1 or not purge)
         if info.updated_at >= before or is_tombstone:
             continue
         try:
             async with open_session(journal, id=info.id, clock=clock) as session:
-                if not even_open and await _waits(journal, session):
+                if not even_open and await is_open(journal, session):
                     continue
                 await session.delete(purge=purge)
         except (SessionHeld, JournalError) as error:
@@ -169,7 +171,7 @@ async def expire_sessions(
     return tuple(gone)
 
 
-async def _waits(journal: Journal, session: Session) -> bool:
+async def is_open(journal: Journal, session: Session) -> bool:
     """Whether something in a session, or in one that carries out a call of it, waits for a person, or its task for a worker."""
     if (
         session.state.submitted is not None

@@ -898,27 +898,33 @@ async def change(
 
 
 async def delete(ledger: Ledger, *, purge: bool) -> None:
-    """Record that the session is deleted; with `purge`, remove all else of it."""
+    """Record that the session is deleted, and those that carried out its calls; with `purge`, remove all else of them."""
     await end_children(ledger, even_open=True)
-    if ledger.state.status != "deleted":
-        await change(ledger, status="deleted", metadata=None, reason="", by="person", if_head=None)
-    if purge:
-        await _purge_children(ledger)  # first: a crash before the parent's end leaves who names them
+    await _mark_deleted(ledger)
+    await _delete_children(ledger, purge=purge)
+    if purge:  # last: a crash before the parent's end leaves who names them
         ledger.state = await purged(ledger)
 
 
-async def _purge_children(ledger: Ledger) -> None:
-    """Purge the sessions that carried out calls of this one, and theirs. Forks are sessions of their own."""
+async def _mark_deleted(ledger: Ledger) -> None:
+    if ledger.state.status != "deleted":
+        await change(ledger, status="deleted", metadata=None, reason="", by="person", if_head=None)
+
+
+async def _delete_children(ledger: Ledger, *, purge: bool) -> None:
+    """Delete the sessions that carried out calls of this one, and theirs. Forks are sessions of their own."""
     for info in await ledger.journal.sessions(SessionFilter(parent_id=ledger.state.id)):
-        if info.status == "deleted" and info.head <= 1:
+        if info.status == "deleted" and (info.head <= 1 or not purge):
             continue
         lease = await ledger.journal.acquire(info.id, on_lost=pass_on, on_message=pass_on)
         try:
             state = fold(info.id, await ledger.journal.read(info.id))
             if state.caller is not None and state.caller.parent_id == ledger.state.id:
                 child = Ledger(state=state, journal=ledger.journal, clock=ledger.clock, randomness=ledger.randomness)
-                await _purge_children(child)
-                await purged(child)
+                await _mark_deleted(child)
+                await _delete_children(child, purge=purge)
+                if purge:
+                    await purged(child)
         finally:
             await lease.release()
 

@@ -500,7 +500,9 @@ class _Site:
     async def page_session(self, request: Request) -> Response:
         shown = await self._session(request, request.query_params.get("id", ""))
         tab = request.query_params.get("tab", "conversation")
-        return self.page(request, "session.html", tab=tab, consequences=CONSEQUENCES, **shown)
+        return self.page(
+            request, "session.html", tab=tab, consequences=CONSEQUENCES, acts=views.acts_on(shown["session"]), **shown
+        )
 
     async def _session(self, request: Request, session_id: str) -> dict[str, Any]:
         snapshot = await self.snapshot()
@@ -655,7 +657,7 @@ class _Site:
             raise Refused(422, f"`act` is one of {', '.join(CONSEQUENCES)}.")
         if ids is None:
             rows = views.listing(snapshot, request.state.person, _where(given, views.CONDITIONS), size=1_000_000).rows
-            ids = [row["id"] for row in rows][: _limit(given)]
+            ids = [row["id"] for row in rows if act in views.acts_on(row)][: _limit(given)]
         if not isinstance(ids, list) or len(ids) > _MOST_AT_ONCE:
             raise Refused(422, f"`ids` is a list of at most {_MOST_AT_ONCE} ids.")
         if given.get("dry_run"):

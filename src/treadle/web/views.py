@@ -59,6 +59,7 @@ __all__ = [
     "WAITING",
     "Inbox",
     "Listing",
+    "acts_on",
     "budgets",
     "chart",
     "chosen",
@@ -309,6 +310,24 @@ def row(snapshot: Snapshot, session_id: str, waits: Mapping[str, int] | None = N
     found["state"] = found["status"]  # its name before; programs may read it
     found["text"] = " ".join([found[name] for name in ("id", "task", "why", "agent", "tenant")]).lower()
     return found
+
+
+def acts_on(row: Mapping[str, Any]) -> list[str]:
+    """Return the acts that can be done to a session, as its line of the list says."""
+    run_status, own_status = row["run_status"], row["own_status"]
+    is_active = own_status == "active"
+    can = {
+        "cancel": run_status in ("running", "paused", "queued"),
+        "retry": is_active and row["was_submitted"] and run_status in ("stopped", "failed", "active"),
+        "resume": is_active and run_status in ("paused", "stopped", "failed", "running"),
+        "suspend": is_active,
+        "activate": own_status == "suspended",
+        "steer": own_status != "deleted",
+        "fork": own_status != "deleted",
+        "delete": run_status != "running",
+        "purge": run_status != "running",
+    }
+    return [act for act, is_possible in can.items() if is_possible]
 
 
 def metadata(snapshot: Snapshot, session_id: str) -> dict[str, Any]:

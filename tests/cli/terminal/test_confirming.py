@@ -26,7 +26,7 @@ def test_sessions_of_an_age_are_deleted_only_after_a_yes(person: Person) -> None
     person.start("sessions", "rm", "--older-than", "0")
     person.see("Delete 1 session", "[y/N]")
     person.say("n")
-    person.see("Nothing is deleted.")
+    person.see("Nothing is changed.")
     person.ends(1)
 
     person.start("sessions", "rm", "--older-than", "0")
@@ -38,5 +38,5 @@ def test_sessions_of_an_age_are_deleted_only_after_a_yes(person: Person) -> None
     person.start("sessions", "rm", "--older-than", "0")
     person.see("[y/N]")
     person.say("y")
-    person.see("Deleted: kept.")
+    person.see("1 session deleted.")
     person.ends(0)

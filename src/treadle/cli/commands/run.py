@@ -119,13 +119,19 @@ async def resume(options: ResumeOptions, terminal: Terminal) -> int:
 
 async def _resume_all(journal: Journal, options: ResumeOptions, terminal: Terminal) -> int:
     """Resume one run after the other."""
-    chosen = await chosen_sessions(journal, options, run_statuses=("stopped", "failed", "paused", "running"))
+    chosen = await chosen_sessions(
+        journal, options, run_statuses=("stopped", "failed", "paused", "running"), fits=_may_resume
+    )
 
     async def act(one: Chosen) -> None:
         if code := await _resume_one(journal, one.id, options, terminal):
             raise UsageError(f"the run has not completed its task (exit code {code})")
 
     return await done_to_all(chosen, act, "Resume", "resumed", options, terminal)
+
+
+async def _may_resume(session: Session) -> bool:
+    return session.state.own_status == "active" and session.state.run is not None
 
 
 async def _resume_one(journal: Journal, session_id: str, options: ResumeOptions, terminal: Terminal) -> int:

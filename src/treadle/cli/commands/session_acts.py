@@ -3,7 +3,6 @@
 import os
 import shlex
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -36,15 +35,14 @@ from treadle.cli.output.text import counted, one_line
 from treadle.cli.output.transcript import form_of, page_of
 from treadle.cli.rewinding import changes_since, diff_of, listed, not_covered, snapshots_of, undone_calls
 from treadle.cli.running import is_confirmed
-from treadle.cli.sessions import described, find_session, named, opened, opened_session, person
+from treadle.cli.sessions import described, find_session, is_held, named, opened, opened_session, person
 from treadle.cli.snapshots import Change, Comparison, Snapshots, forget
 from treadle.errors import JournalError
 from treadle.ports import Journal
-from treadle.resolve.archives import expire_sessions, import_session
+from treadle.resolve.archives import import_session, is_open
 
 __all__ = ["activate", "diff", "export", "fork", "mark", "move", "remove", "rewind", "suspend", "take_in"]
 
-_DAY_SECONDS = 86_400
 _MAX_NAMED = 12
 
 
@@ -327,37 +325,46 @@ def _absolute(journal: str) -> str:
 
 
 async def remove(options: RmOptions, terminal: Terminal) -> int:
-    """Delete the named sessions, the last one, or those that have not changed for long."""
-    if [bool(options.ids), options.is_last, options.older_than_days is not None].count(True) != 1:
-        raise UsageError("Name sessions, or use --last or --older-than DAYS: `treadle sessions rm ID`.")
+    """Delete the named sessions, the last one, or those that fulfil the conditions."""
+    if options.has_conditions:
+        return await _remove_all(options, terminal)
+    if bool(options.ids) is options.is_last:
+        raise UsageError(
+            "Name sessions, or use --last or a condition such as --older-than 90d: `treadle sessions rm ID`."
+        )
     names = [None] if options.is_last else options.ids
     async with opened(settings_of(options).journal, must_exist=True) as journal:
-        if options.older_than_days is not None:
-            before = time.time() - options.older_than_days * _DAY_SECONDS
-            if not options.as_json and not await _may_expire(journal, before, terminal):
-                return 1
-            gone = await expire_sessions(journal, before=before, purge=options.is_purged, even_open=options.is_open_too)
-        else:
-            # All are looked up first: a misspelt one deletes none.
-            gone = tuple(dict.fromkeys([(await find_session(journal, one)).id for one in names]))
-            for session_id in gone:
-                async with opened_session(journal, session_id) as session:
-                    await session.delete(purge=options.is_purged)
+        # All are looked up first: a misspelt one deletes none.
+        gone = tuple(dict.fromkeys([(await find_session(journal, one)).id for one in names]))
         for session_id in gone:
-            forget(snapshots_folder(os.environ), session_id)
+            await _delete(journal, session_id, options)
     if options.as_json:
         terminal.data({"deleted": gone, "purged": options.is_purged})
-    terminal.say(f"Deleted: {', '.join(gone) or 'none'}.")
+    terminal.say(f"Deleted: {', '.join(gone)}.")
     return 0
 
 
-async def _may_expire(journal: Journal, before: float, terminal: Terminal) -> bool:
-    found = [one for one in await journal.sessions() if one.updated_at < before and one.status != "deleted"]
-    question = f"Delete {counted(len(found), 'session')} (those that run, or wait for a person, may stay)?"
-    if not found or is_confirmed(question, terminal):
-        return True
-    terminal.say("Nothing is deleted.")
-    return False
+async def _remove_all(options: RmOptions, terminal: Terminal) -> int:
+    """Delete all sessions that fulfil the conditions. Those that run, or wait for a person or a worker, stay."""
+    async with opened(settings_of(options).journal, must_exist=True) as journal:
+
+        async def fits(session: Session) -> bool:
+            is_gone = session.state.status == "deleted" and session.state.head <= 1
+            if is_gone or await is_held(journal, session.id):
+                return False
+            return options.is_open_too or not await is_open(journal, session)
+
+        async def act(one: Chosen) -> None:
+            await _delete(journal, one.id, options)
+
+        chosen = await chosen_sessions(journal, options, fits=fits, with_deleted=options.is_purged)
+        return await done_to_all(chosen, act, "Delete", "deleted", options, terminal)
+
+
+async def _delete(journal: Journal, session_id: str, options: RmOptions) -> None:
+    async with opened_session(journal, session_id) as session:
+        await session.delete(purge=options.is_purged)
+    forget(snapshots_folder(os.environ), session_id)
 
 
 def _named(options: NamedOptions) -> tuple[str, str | None]:

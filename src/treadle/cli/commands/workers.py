@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from treadle import Budget, StopReason, Worker, open_journal
+from treadle import Budget, Session, StopReason, Worker, open_journal
 from treadle import submit as submit_task
 from treadle.cli.bulk import Chosen, chosen_sessions, done_to_all
 from treadle.cli.exits import UsageError, exit_code
@@ -331,7 +331,7 @@ async def retry(options: RetryOptions, terminal: Terminal) -> int:
         raise UsageError("--key is for one task: give its session.")
     async with opened(settings_of(options).journal, must_exist=True) as journal:
         if options.has_conditions:
-            chosen = await chosen_sessions(journal, options, run_statuses=("failed", "stopped"))
+            chosen = await chosen_sessions(journal, options, run_statuses=("failed", "stopped"), fits=_may_retry)
 
             async def act(one: Chosen) -> None:
                 await retry_task(journal, one.id, deadline=options.deadline, by=person(options))
@@ -357,3 +357,8 @@ async def retry(options: RetryOptions, terminal: Terminal) -> int:
     )
     terminal.say(f"Submitted again, {how}. To follow it: treadle sessions watch {session_id}{same_journal(options)}")
     return 0
+
+
+async def _may_retry(session: Session) -> bool:
+    is_active = session.state.own_status == "active" and not session.state.moved_to
+    return is_active and any(isinstance(event, TaskSubmitted) for event in await session.events())

@@ -110,6 +110,13 @@ def _age(text: str) -> float:
     return int(age[1]) * _UNITS[age[2]]
 
 
+def _days(text: str) -> float:
+    """Return an age in seconds, whose unit is days where there is none."""
+    if re.fullmatch(r"\d{1,7}(\.\d{1,6})?", text, re.ASCII):
+        return float(text) * _UNITS["d"]
+    return _age(text)
+
+
 class NamedOptions(Options, frozen=True, kw_only=True):
     """One session or call, by its id or as the last one."""
 
@@ -1123,30 +1130,39 @@ class ActivateOptions(StatusOptions, frozen=True, kw_only=True):
 
 
 class RmOptions(Options, frozen=True, kw_only=True):
-    """Delete sessions."""
+    """Delete sessions: those that are named, the last one, or all that fulfil some conditions."""
 
     command = "sessions rm"
     code = "session_acts.remove"
     ids: Annotated[tuple[str, ...], Argument("ID", "the sessions, or prefixes of their ids")] = ()
     is_last: Annotated[bool, Flag("--last", _LAST)] = False
-    older_than_days: Annotated[
+    tenant: _Tenant = None
+    agent: _Agent = None
+    status: _WithStatus = None
+    older_than: Annotated[
         float | None,
-        Flag(
-            "--older-than DAYS",
-            "every session unchanged for this many days",
-            number_reader("a number of days such as 30"),
-        ),
+        Flag("--older-than AGE", "all that have not changed for so long: 90m, 12h or 7d; a bare number is days", _days),
     ] = None
+    limit: Annotated[
+        int | None, Flag("--limit N", "with conditions: at most N, the oldest first (default: all)", read_count)
+    ] = None
+    is_preview: _Preview = False
+    is_sure: _Sure = False
     is_open_too: Annotated[
         bool,
         Flag(
             "--even-open",
-            "with --older-than: include sessions with a pending approval or input, or a call in doubt",
+            "with conditions: include sessions with a pending approval or input, a waiting task, or a call in doubt",
         ),
     ] = False
     is_purged: Annotated[bool, Flag("--purge", "also delete their events; only a record of the deletion remains")] = (
         False
     )
+
+    @property
+    def has_conditions(self) -> bool:
+        """Whether it is about all that fulfil some conditions."""
+        return any(one is not None for one in (self.tenant, self.agent, self.status, self.older_than))
 
 
 class CheckOptions(Options, frozen=True, kw_only=True):
