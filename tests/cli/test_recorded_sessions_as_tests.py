@@ -68,8 +68,8 @@ def _python(treadle: Any, *words: str, code: int = 0) -> str:
     return done.stdout
 
 
-def _pytest(treadle: Any, file: str, code: int) -> str:
-    return _python(treadle, "-m", "pytest", "-q", "-p", "no:cacheprovider", file, code=code)
+def _pytest(treadle: Any, *files: str, code: int) -> str:
+    return _python(treadle, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, code=code)
 
 
 def test_a_session_becomes_a_test_that_passes_and_runs_no_tool(recorded: Any) -> None:
@@ -79,29 +79,29 @@ def test_a_session_becomes_a_test_that_passes_and_runs_no_tool(recorded: Any) ->
     assert "def test_pay_order_1_please():" in page
     assert "aaaaaaaa" not in page
     assert "('pay', {'order': 9}, 'denied')" in page
-    _pytest(recorded, "test_pay.py", 0)
+    _pytest(recorded, "test_pay.py", code=0)
     assert (recorded.folder / "paid.txt").read_text() == "1\n"
 
 
 def test_with_an_agent_the_test_holds_its_rules_and_the_schemas_of_its_tools(recorded: Any) -> None:
     recorded("sessions", "to-test", "--last", "test_pay.py", "--journal", "s.db", "--agent", "shop:make", code=0)
-    _pytest(recorded, "test_pay.py", 0)
+    _pytest(recorded, "test_pay.py", code=0)
 
     shop = recorded.folder / "shop.py"
     shop.write_text(SHOP.replace('deny("pay(order=9)", "not this one"), ', ""))
 
-    assert "('pay', {'order': 9}, 'denied')" in _pytest(recorded, "test_pay.py", 1)
+    assert "('pay', {'order': 9}, 'denied')" in _pytest(recorded, "test_pay.py", code=1)
     assert (recorded.folder / "paid.txt").read_text() == "1\n"
 
 
-@pytest.mark.parametrize("name", ["agent", "model", "tools", "played", "call", "RESULTS"])
-def test_the_agent_of_a_test_may_have_any_name(recorded: Any, name: str) -> None:
-    with (recorded.folder / "shop.py").open("a") as shop:
-        shop.write(f"\nmade = make()\n{name} = made\n")
+def test_the_agent_of_a_test_may_have_any_name(recorded: Any) -> None:
+    names = ["agent", "model", "tools", "played", "call", "RESULTS"]
+    for name in names:
+        (recorded.folder / f"shop_{name}.py").write_text(f"{SHOP}\nmade = make()\n{name} = made\n")
+        about = f"test_{name}.py", "--journal", "s.db", "--agent", f"shop_{name}:{name}"
+        recorded("sessions", "to-test", "s1", *about, code=0)
 
-    recorded("sessions", "to-test", "s1", "test_pay.py", "--journal", "s.db", "--agent", f"shop:{name}", code=0)
-
-    _pytest(recorded, "test_pay.py", 0)
+    _pytest(recorded, *(f"test_{name}.py" for name in names), code=0)
 
 
 def test_what_cannot_become_a_test_is_refused_with_the_reason(recorded: Any) -> None:
