@@ -3,8 +3,9 @@
 Each name loads on first use: the packages of the protocols are extras.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from treadle.lazy import lazy_names
 
 if TYPE_CHECKING:
     from treadle.serve.acp import Editor as Editor
@@ -19,28 +20,15 @@ if TYPE_CHECKING:
     from treadle.serve.wire import standard_wire as standard_wire
     from treadle.serve.work import Setup as Setup
 
-_HOMES = {
-    "Address": "mcp_http",
-    "Editor": "acp",
-    "Offer": "mcp_service",
-    "Setup": "work",
-    "Wire": "wire",
-    "serve_acp": "acp",
-    "serve_ag_ui": "ag_ui",
-    "serve_mcp": "wire",
-    "serve_mcp_http": "mcp_http",
-    "service_tools": "mcp_service",
-    "standard_wire": "wire",
-}
-
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - one list of names, not two
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'treadle.serve' has no attribute {name!r}")
-    return getattr(import_module(f"treadle.serve.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "acp": "Editor serve_acp",
+        "ag_ui": "serve_ag_ui",
+        "mcp_http": "Address serve_mcp_http",
+        "mcp_service": "Offer service_tools",
+        "wire": "Wire serve_mcp standard_wire",
+        "work": "Setup",
+    },
+    extras={"acp": "acp", "ag_ui": "ag-ui", "mcp_http": "mcp", "mcp_service": "mcp", "wire": "mcp"},
+)

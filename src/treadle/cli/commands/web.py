@@ -22,7 +22,6 @@ from treadle.cli.output.terminal import Terminal
 from treadle.cli.sessions import opened, person
 from treadle.cli.tool_sources import load_agents
 from treadle.web import Access, Notifier, Token, new_token
-from treadle.web import web as web_app
 
 __all__ = ["notify", "web"]
 
@@ -39,6 +38,8 @@ async def web(options: WebOptions, terminal: Terminal) -> int:
         raise UsageError(
             f"This needs the package {missing[0]}. Install it: pip install '.[web]' in the project's folder"
         )
+    from treadle.web import web as web_app  # noqa: PLC0415 - an extra
+
     access = Access(tokens=_tokens(file), proxy_header=options.proxy_header or "", hosts=options.hosts)
     settings = settings_of(options)
     agents = await _agents(options, Path(settings.root))
