@@ -185,7 +185,7 @@ def _stats() -> Any:  # Any: a module without types
         from scipy import stats  # noqa: PLC0415 - large, and needed here alone
     except ImportError as error:
         raise ConfigurationError(
-            "Comparing needs scipy: pip install 'treadle[batch]', or pip install scipy."
+            "Comparing needs scipy: pip install '.[batch]' in the project's folder, or pip install scipy."
         ) from error
     return stats
 

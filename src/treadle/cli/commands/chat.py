@@ -47,7 +47,12 @@ def _examine(options: ChatOptions, terminal: Terminal) -> int:
 def _face(terminal: Terminal, settings: Settings) -> Face:
     """Return a screen; plain lines where the terminal obeys nothing, or the extra is not installed."""
     is_plain = os.environ.get("TERM", "dumb") in ("", "dumb", "unknown")
-    if is_plain or not all(map(find_spec, ("prompt_toolkit", "rich"))):
+    if is_plain:
+        return Lines(terminal)
+    if not all(map(find_spec, ("prompt_toolkit", "rich"))):
+        terminal.progress(
+            "note: plain lines; for the whole terminal: pip install '.[terminal]' in the project's folder"
+        )
         return Lines(terminal)
     from treadle.cli.terminal.drawing import Drawing  # noqa: PLC0415 - loads rich
     from treadle.cli.terminal.screen import Completing, Screen  # noqa: PLC0415 - loads prompt_toolkit
