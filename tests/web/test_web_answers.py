@@ -1,12 +1,14 @@
 """What waits for a person, and what their answers do, over the page's API."""
 
+import asyncio
 import json
 import time
+from urllib.parse import quote
 
 from tests.workers.test_workers import working
 from web_site import PAYS, Site, calls, pay, site_of, until
 
-from treadle import Agent, Budget, Price, TenantBudget, open_session, submit, tool
+from treadle import Agent, Budget, Price, TenantBudget, open_journal, open_session, submit, tool
 from treadle.errors import ModelRejected
 from treadle.events import ApprovalAnswered, ToolInput, ToolResolved
 from treadle.messages import Usage
@@ -284,3 +286,96 @@ async def test_an_answered_session_whose_agent_has_changed_is_shown_as_stranded(
         other.browser() as ada,
     ):
         await until(is_stranded, ada=ada)
+
+
+async def test_an_answer_while_the_journal_is_away_gets_503_and_its_address_is_for_those_who_operate_all_of_it(
+    postgres,
+):
+    tenant_token, tenant_secret = new_token("eve", role="operate", tenants=["acme"])
+    token, secret = new_token("ada", role="operate")
+    access = Access(tokens=[tenant_token, token])
+    async with open_journal(postgres.new_url()) as journal, site_of(journal, access=access) as site:
+        session_id = await site.run(PAYS, "Pay invoice 7", agent="elsewhere", tenant="acme")
+        async with site.program(secret) as ada, site.program(tenant_secret) as eve:
+            (item,) = await eve.inbox()
+            body = {"requests": [{"session": session_id, "id": item["id"]}], "answer": "allow"}
+            place = journal.location.removeprefix("postgresql://").partition("/")[0]
+            await asyncio.to_thread(postgres.crash)
+            try:
+                (of_ada, of_eve) = [await one.post("/api/v1/approvals", body) for one in (ada, eve)]
+                pages = [(await one.get("/inbox"))[1] for one in (ada, eve)]
+            finally:
+                await asyncio.to_thread(postgres.restart)
+    assert (of_ada[0], of_eve[0]) == (503, 503)
+    assert of_eve[1]["error"].startswith("The journal cannot be reached. Try again")
+    assert [place in text for text in (of_ada[1]["error"], of_eve[1]["error"], *pages)] == [True, False, True, False]
+
+
+async def test_what_has_expired_is_not_counted_as_waiting_as_soon_as_it_has_expired(site):
+    await site.run(PAYS, "Pay", agent="elsewhere")
+    expires = Agent(ScriptedModel(list(PAYS)), tools=[pay], approval_seconds=2.0)
+    async with open_session(site.journal) as session:
+        await expires.run("Expires", session=session)
+
+    async def waits(ada, count):
+        _, page = await ada.get("/inbox")
+        return f'data-waiting="{count}"' in page and page
+
+    async def says_so(ada):
+        _, found = await ada.get("/api/v1/sessions", text=session.id)
+        return "its request has expired" in found["rows"][0]["why"] and found["rows"][0]
+
+    async with site_of(site.journal) as other, other.browser() as ada:
+        await until(waits, ada=ada, count=2)
+        page = await until(waits, ada=ada, count=1)
+        row = await until(says_so, ada=ada)
+    assert "1 waits for a person · 1 expired" in page
+    assert row["waits"] == 0
+
+
+async def test_a_session_with_a_call_in_doubt_says_so_first(site, in_doubt):
+    async with site.browser() as ada:
+        (row,) = (await ada.get("/api/v1/sessions"))[1]["rows"]
+        _, fleet = await ada.get("/api/v1/fleet")
+        _, page = await ada.get("/session", id=in_doubt)
+    assert (row["status"], row["run_status"]) == ("in-doubt", "completed")
+    assert row["why"] == "nobody knows whether pay was done; completed"
+    assert [one["id"] for one in fleet["stuck"]] == [in_doubt]
+    assert fleet["statuses"] == {"in-doubt": 1}
+    assert "in doubt</span> <span>nobody knows whether pay was done; completed" in page
+
+
+async def test_a_session_whose_subagent_waits_says_so_with_a_link(site):
+    payer = Agent(ScriptedModel(list(PAYS)), tools=[pay], name="payer")
+    turns = [{"calls": [calls("payer", task="Pay invoice 7")]}, {"text": "Paid."}]
+    clerk = Agent(ScriptedModel(turns), tools=[payer.as_tool("payer", "Pays.", effect="read")], name="elsewhere")
+    async with open_session(site.journal) as session:
+        await clerk.run("Go", session=session)
+    async with site_of(site.journal) as other, other.browser() as ada:
+        (row,) = (await ada.get("/api/v1/sessions"))[1]["rows"]
+        _, page = await ada.get("/sessions")
+        _, own = await ada.get("/session", id=session.id)
+    assert (row["why"], row["waits"]) == ("its subagent waits for approval of pay", 1)
+    link = f'<a href="/session?id={quote(row["waits_below"])}">subagent ›</a>'
+    assert link in page
+    assert link in own
+
+
+async def test_the_end_of_a_run_is_said_once(site):
+    @tool(effect="read")
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    looks = Agent(
+        ScriptedModel([{"calls": [calls("look")]}]), tools=[look], budget=Budget(max_tool_calls=1), on_limit="report"
+    )
+    async with open_session(site.journal) as session:
+        await looks.run("Look", session=session)
+    done = await site.run([{"text": "Done."}], "Go")
+    async with site_of(site.journal) as other, other.browser() as ada:
+        ends = [(await ada.get(f"/api/v1/sessions/{one}"))[1]["entries"][-1] for one in (done, session.id)]
+    assert [(one["text"], one["detail"]) for one in ends] == [
+        ("Completed", "The model answered."),
+        ("Stopped", "The budget max_tool_calls is used up: 1 of 1."),
+    ]

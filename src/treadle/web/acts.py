@@ -19,7 +19,7 @@ from treadle import (
     Unknown,
     open_session,
 )
-from treadle.errors import UnknownAgent, UnknownSession
+from treadle.errors import JournalError, UnknownAgent, UnknownSession
 from treadle.ports import Journal
 from treadle.redaction import Redactor
 from treadle.workers import retry
@@ -228,6 +228,8 @@ def told(error: Exception) -> tuple[int, str]:
         return 404, str(error)
     if isinstance(error, SessionHeld):
         return 409, f"{error} Try again in a moment."
+    if isinstance(error, JournalError):
+        return 503, str(error)
     if isinstance(error, TreadleError):
         return 409 if not isinstance(error, ConfigurationError) else 422, str(error)
     if isinstance(error, msgspec.ValidationError):

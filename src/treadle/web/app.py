@@ -302,8 +302,7 @@ class _Site:
                     self._check_role(request, role)
                     return await handler(request)
                 except (TreadleError, msgspec.MsgspecError) as error:
-                    status, message = told(error)
-                    return self.refusal(request, Refused(status, message))
+                    return self.refusal(request, Refused(*_told(request, error)))
                 except Refused as error:
                     return self.refusal(request, error)
 
@@ -346,6 +345,7 @@ class _Site:
         """Return a page; only its inner part where its own script asks for it."""
         person: Person = request.state.person
         snapshot = self._snapshot
+        fault = "" if snapshot is None else snapshot.fault
         values = {
             "root": _root(request),
             "path": _path(request),
@@ -355,9 +355,9 @@ class _Site:
             "may_answer": person.may("answer") and not self.is_read_only,
             "may_operate": person.may("operate") and not self.is_read_only,
             "is_read_only": self.is_read_only,
-            "waiting": 0 if snapshot is None else views.inbox(snapshot, person, size=1).total,
-            "journal": "" if snapshot is None else snapshot.journal.location,
-            "fault": "" if snapshot is None else snapshot.fault,
+            "waiting": 0 if snapshot is None else views.inbox(snapshot, person, size=1).waiting,
+            "journal": snapshot.journal.location if snapshot is not None and _sees_address(person) else "",
+            "fault": fault if _sees_address(person) or not fault else _AWAY,
             "version": 0 if snapshot is None else snapshot.version,
             "has_agents": self._agents is not None,
             "now": time.time(),
@@ -620,7 +620,7 @@ class _Site:
             await self._check_sees(request, session_id)
             done = await act(session_id, item_id, given, request.state.person.signature)
         except (TreadleError, msgspec.MsgspecError) as error:
-            status, message = told(error)
+            status, message = _told(request, error)
             return {"session": session_id, "id": item_id, "error": message, "status": status}
         return {"session": session_id, "id": item_id, **done}
 
@@ -669,7 +669,7 @@ class _Site:
             await self._check_sees(request, session_id)
             done = await self.acts.act(act, session_id, given, request.state.person.signature)
         except (TreadleError, msgspec.MsgspecError) as error:
-            status, message = told(error)
+            status, message = _told(request, error)
             return {"id": session_id, "error": message, "status": status}
         return {"id": session_id, **done}
 
@@ -741,7 +741,7 @@ class _Site:
 
         async def told_versions() -> AsyncIterator[bytes]:
             async for version in snapshot.versions():
-                waiting = views.inbox(snapshot, person, size=1).total
+                waiting = views.inbox(snapshot, person, size=1).waiting
                 yield _event("changed", {"version": version, "waiting": waiting})
 
         return self._stream(request, told_versions())
@@ -789,6 +789,21 @@ def _live(event: AnyEvent) -> bytes:
 
 def _event(name: str, value: Any) -> bytes:  # Any: JSON
     return f"event: {name}\ndata: {msgspec.json.encode(value).decode()}\n\n".encode()
+
+
+# --- Who reads what went wrong.
+
+_AWAY = "The journal cannot be reached. Try again in a moment, and look whether what you did was recorded."
+
+
+def _sees_address(person: Person) -> bool:
+    return person.may("operate") and person.tenants is None
+
+
+def _told(request: Request, error: Exception) -> tuple[int, str]:
+    """Return the HTTP status and the sentence for what went wrong. The address of the journal is for those who operate all of it."""
+    status, message = told(error)
+    return status, message if status != 503 or _sees_address(request.state.person) else _AWAY
 
 
 # --- Reading requests.

@@ -153,6 +153,8 @@ class Snapshot:
         self.infos: dict[str, SessionInfo] = {}
         self.cards: dict[str, Card] = {}
         self.approvals: tuple[Approval, ...] = ()
+        self.open_approvals: tuple[Approval, ...] = ()
+        """Those of them that have not expired."""
         self.left: dict[str, str] = {}
         """What sessions that waited for a person will be continued with, where no run has taken it in yet."""
         self.held: frozenset[str] = frozenset()
@@ -287,6 +289,7 @@ class Snapshot:
             has_changed = await self._look_at_waiting() or has_changed
             self._waiting_at = time.monotonic()
             self._waiting_took = self._waiting_at - now
+        has_changed = self._look_at_expiry() or has_changed
         if is_asked or now - self._slow_at >= _SLOW_SECONDS or (has_changed and not self.unread):
             self._slow_at = now
             has_changed = await self._look_at_fleet() or has_changed
@@ -318,6 +321,11 @@ class Snapshot:
             paused &= set(await self.journal.with_messages())
         self.left = {one: why for one in paused if (why := await self._left_for(one, has_request=one in asked))}
         return (self.approvals, self.left) != before
+
+    def _look_at_expiry(self) -> bool:
+        before, at = self.open_approvals, time.time()
+        self.open_approvals = tuple(one for one in self.approvals if one.expires_at >= at)
+        return len(self.open_approvals) != len(before)
 
     async def _left_for(self, session_id: str, *, has_request: bool) -> str:
         """Return what a paused session will be continued with; empty while somebody must still answer."""

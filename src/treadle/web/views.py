@@ -99,6 +99,8 @@ class Inbox(msgspec.Struct, frozen=True, kw_only=True):
     """A page of it."""
     total: int
     """How much there is."""
+    waiting: int
+    """How much of it can be answered: the rest has expired."""
     page: int
     """The page, from 1."""
     pages: int
@@ -120,7 +122,8 @@ def inbox(
     pages = max(1, -(-len(kept) // size))
     page = min(max(1, page), pages)
     shown = [_item(snapshot, one, now) for one in kept[(page - 1) * size : page * size]]
-    return Inbox(items=shown, total=len(kept), page=page, pages=pages)
+    waiting = len(kept) - sum(one["has_expired"] for one in kept)
+    return Inbox(items=shown, total=len(kept), waiting=waiting, page=page, pages=pages)
 
 
 def chosen(snapshot: Snapshot, person: Person, kind: str, wanted: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -133,20 +136,29 @@ def chosen(snapshot: Snapshot, person: Person, kind: str, wanted: Mapping[str, s
 def _waits(snapshot: Snapshot) -> list[dict[str, Any]]:
     """Return what waits for a person, in order: what expires soon, then the oldest, and last what nobody can answer any more."""
     now = time.time()
+    can_be_answered = {one.id for one in snapshot.open_approvals}
+    expired = [one for one in snapshot.approvals if one.id not in can_be_answered]
     found: list[tuple[int, float, str, Approval | Question | Doubt]] = [
-        *((_place_in_line(one, now), one.requested_at, "approval", one) for one in snapshot.approvals),
+        *(
+            (int(one.expires_at >= now + _URGENT_SECONDS), one.requested_at, "approval", one)
+            for one in snapshot.open_approvals
+        ),
+        *((2, one.requested_at, "approval", one) for one in expired),
         *((1, one.since, "question", one) for one in snapshot.questions),
         *((1, one.since, "doubt", one) for one in snapshot.doubts),
     ]
     found.sort(key=lambda one: one[:2])
     return [
-        {"kind": kind, "since": since, "of": one, "tool": one.tool, **_place(snapshot, one.session_id)}
-        for _, since, kind, one in found
+        {
+            "kind": kind,
+            "since": since,
+            "of": one,
+            "tool": one.tool,
+            "has_expired": place == 2,
+            **_place(snapshot, one.session_id),
+        }
+        for place, since, kind, one in found
     ]
-
-
-def _place_in_line(one: Approval, now: float) -> int:
-    return 2 if one.expires_at < now else 0 if one.expires_at < now + _URGENT_SECONDS else 1
 
 
 def _item(snapshot: Snapshot, waits: Mapping[str, Any], now: float) -> dict[str, Any]:
@@ -276,25 +288,24 @@ def listing(
 
 def _rows(snapshot: Snapshot) -> list[dict[str, Any]]:
     infos = sorted(snapshot.infos.values(), key=lambda one: one.updated_at, reverse=True)
-    waits = _waiting(snapshot)
-    return [row(snapshot, info.id, waits) for info in infos]
+    return [row(snapshot, info.id) for info in infos]
 
 
-def _waiting(snapshot: Snapshot) -> dict[str, int]:
-    """Return how much waits for a person, by the session at the top."""
-    found: dict[str, int] = {}
-    asking = [one.session_id for one in snapshot.approvals] + [one.session_id for one in snapshot.questions]
-    for session_id in asking:
-        top = snapshot.top_of(session_id)
-        found[top] = found.get(top, 0) + 1
+def _waiting(snapshot: Snapshot) -> dict[str, list[dict[str, Any]]]:
+    """Return what waits for a person, by the session at the top."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in snapshot.made("inbox", _waits):
+        if not one["has_expired"]:
+            found.setdefault(one["root"], []).append(one)
     return found
 
 
-def row(snapshot: Snapshot, session_id: str, waits: Mapping[str, int] | None = None) -> dict[str, Any]:
+def row(snapshot: Snapshot, session_id: str) -> dict[str, Any]:
     """Return a session's line of the list."""
     info = snapshot.infos[session_id]
     card = snapshot.cards.get(session_id)
-    waits = _waiting(snapshot) if waits is None else waits
+    waits = snapshot.made("waiting", _waiting).get(session_id, [])
+    below = next((one for one in waits if one["session"] != session_id), None)
     found: dict[str, Any] = {
         "id": info.id,
         "run_status": info.run_status,
@@ -304,9 +315,12 @@ def row(snapshot: Snapshot, session_id: str, waits: Mapping[str, int] | None = N
         "updated_at": info.updated_at,
         "is_below": card is not None and card.root_id != info.id,
         "parent": info.parent_id,
-        "waits": waits.get(info.id, 0),
+        "waits": sum(one["kind"] != "doubt" for one in waits),
+        "waits_below": "" if below is None else below["session"],
     }
     found.update(_of_card(snapshot, card, info.updated_at))
+    if below is not None and found["status"] == "paused" and session_id not in snapshot.left:
+        found["why"] = f"its subagent {_wish(below)}"
     found["state"] = found["status"]  # its name before; programs may read it
     found["text"] = " ".join([found[name] for name in ("id", "task", "why", "agent", "tenant")]).lower()
     return found
@@ -330,6 +344,15 @@ def acts_on(row: Mapping[str, Any]) -> list[str]:
     return [act for act, is_possible in can.items() if is_possible]
 
 
+def _wish(one: Mapping[str, Any]) -> str:
+    match one["kind"]:
+        case "approval":
+            return f"waits for approval of {one['tool']}"
+        case "question":
+            return f"waits for an answer: {one['of'].text}"
+    return f"does not know whether {one['tool']} was done"
+
+
 def metadata(snapshot: Snapshot, session_id: str) -> dict[str, Any]:
     """Return a session's metadata, without secrets."""
     card = snapshot.cards.get(session_id)
@@ -343,23 +366,32 @@ def _of_card(snapshot: Snapshot, card: Card | None, updated_at: float) -> dict[s
         figures = {"steps": None, "calls": None, "tokens": None, "cost": None, "doubts": 0, "was_submitted": False}
         return {**blank, **figures, "since": updated_at, "status": "unread"}
     stranded = snapshot.stranded.get(card.id)
-    doubts = sum(one.is_told or card.id not in snapshot.held for one in card.doubts)
+    doubts = [one for one in card.doubts if one.is_told or card.id not in snapshot.held]
     status, why = _status(snapshot, card)
+    if stranded is not None:
+        status, why = "stranded", stranded.message
+    if doubts and status != "deleted":
+        status, why = "in-doubt", f"nobody knows whether {_tools(doubts)} was done; {why}"
     return {
         "agent": card.agent,
         "model": card.model,
-        "why": why if stranded is None else stranded.message,
-        "status": status if stranded is None else "stranded",
+        "why": why,
+        "status": status,
         "since": card.since,
         "steps": card.steps,
         "calls": card.calls,
         "tokens": card.tokens,
         "cost": card.cost,
-        "doubts": doubts,
+        "doubts": len(doubts),
         "was_submitted": card.was_submitted,
         "worker": card.worker.rpartition(" ")[0],
         "fault": card.fault,
     }
+
+
+def _tools(doubts: Sequence[Doubt]) -> str:
+    more = f" and {len(doubts) - 1} more" if len(doubts) > 1 else ""
+    return f"{doubts[0].tool}{more}"
 
 
 def _status(snapshot: Snapshot, card: Card) -> tuple[str, str]:
@@ -383,8 +415,7 @@ def _status(snapshot: Snapshot, card: Card) -> tuple[str, str]:
 
 def _expired(snapshot: Snapshot) -> set[str]:
     """Return the sessions all of whose requests have expired."""
-    now = time.time()
-    asking = {one.session_id for one in snapshot.approvals if one.expires_at >= now}
+    asking = {one.session_id for one in snapshot.open_approvals}
     return {one.session_id for one in snapshot.approvals} - asking
 
 
@@ -585,11 +616,8 @@ def _note(event: AnyEvent) -> dict[str, Any] | None:  # noqa: C901, PLR0911, PLR
             return {"text": "Resumed" + (f" at {event.worker.rpartition(' ')[0]}" if event.worker else "")}
         case RunFinished():
             level = "good" if event.completed else "bad"
-            return {
-                "level": level,
-                "text": f"{event.status.capitalize()}: {event.reason.replace('_', ' ')}",
-                "detail": event.message,
-            }
+            said = event.message or ("" if event.reason == event.status else event.reason.replace("_", " "))
+            return {"level": level, "text": event.status.capitalize(), "detail": said}
         case BudgetWarned():
             return {"level": "bad", "text": f"Close to a limit: {event.budget} {event.used} of {event.limit}"}
         case BudgetReached():
@@ -761,9 +789,10 @@ def fleet(snapshot: Snapshot) -> dict[str, Any]:
         if since < line["oldest"]:
             line["oldest"], line["session"] = since, info.id
     rows = snapshot.made("rows", _rows)
-    stuck = [one for one in rows if one["status"] in ("stranded", "set-aside", "broken-off", "broken")]
+    stuck = [one for one in rows if one["status"] in ("in-doubt", "stranded", "set-aside", "broken-off", "broken")]
     statuses = Counter(one["status"] for one in rows)
-    statuses.update({"waiting": len(snapshot.approvals) + len(snapshot.questions), "in-doubt": len(snapshot.doubts)})
+    statuses["in-doubt"] = len(snapshot.doubts)
+    statuses["waiting"] = len(snapshot.open_approvals) + len(snapshot.questions)
     return {
         "workers": [
             msgspec.to_builtins(one) for one in sorted(snapshot.workers, key=lambda one: (not one.is_alive, one.name))
