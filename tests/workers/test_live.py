@@ -4,8 +4,8 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,13 +13,17 @@ from tests.workers.test_workers import working
 
 import program
 from treadle import Agent, open_journal, open_session, resolve_model
-from treadle.events import AnyEvent, ModelDelta, ModelFinished, ModelStarted
+from treadle.errors import JournalError
+from treadle.events import AnyEvent, ModelDelta, ModelFinished, ModelStarted, encode_event
+from treadle.journals.sqlite_live import MOST_BYTES
 from treadle.messages import Message, Text
 from treadle.mock import MockProvider, Turn
+from treadle.ports import HasLive
 from treadle.sessions.live import END, LiveTeller
-from treadle.workers import Worker, follow, result, submit
+from treadle.workers import follow, submit
 
 pytestmark = pytest.mark.row("W15")
+
 
 STORY = "Once upon a time there was a worker that said what it thought. " * 4
 
@@ -163,31 +167,103 @@ async def test_an_answer_of_agent_run_is_followed_from_another_process_while_it_
     assert said(seen) == STORY
 
 
-async def test_the_file_of_a_follower_that_died_is_removed_and_strange_files_are_left_alone(tmp_path: Path) -> None:
-    journal = tmp_path / "agent.db"
-    turn = Turn(text=STORY, gate="later", hold_after_pieces=3)
-    async with MockProvider([turn]) as provider, asyncio.timeout(90):
-        model = resolve_model("openai-chat:mock", base_url=provider.base_url, api_key="sk-mock")
-        session_id = await submit(journal, "clerk", "Tell a story")
-        folder = Path(f"{journal}-live")
-        following = asyncio.create_task(collect(journal, session_id, [], asyncio.Event()))
-        while not list(folder.glob("*/*")):
-            await asyncio.sleep(0.01)  # sleep: the folder tells nobody
-        (own,) = folder.glob("*/*")
-        dead, strange = own.with_suffix(".dead"), own.with_suffix(".link")
-        dead.touch(0o600)
-        os.utime(dead, (1_000_000_000, 1_000_000_000))
+FOLLOWER = """
+import asyncio, sys
+from treadle import open_journal
+
+async def main(address):
+    async with open_journal(address) as journal, journal.hear_live("story"):
+        print("follows", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@asynccontextmanager
+async def following_elsewhere(address: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", FOLLOWER, str(address), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        assert await process.stdout.readline() == b"follows\n"
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def test_a_follower_that_died_leaves_nothing_and_others_go_on_reading(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    folder = Path(f"{path}-live")
+    async with open_journal(path) as journal:
+        assert isinstance(journal, HasLive)
+        async with following_elsewhere(path) as dies, journal.hear_live("story") as hear:
+            assert await journal.tell_live("story", 4, ["Once\n"], 0) == 1
+            dies.kill()
+            await dies.wait()
+            assert await journal.tell_live("story", 4, ["Once\n", "upon\n"], 1) == 2
+            assert hear() == [(4, "Once\n"), (4, "upon\n")]
+        assert not folder.exists()
+        async with following_elsewhere(path) as dies:
+            assert await journal.tell_live("story", 4, ["Once\n"], 0) == 1
+            dies.kill()
+            await dies.wait()
+            assert await journal.tell_live("story", 4, ["Once\n", "upon\n"], 1) == 0
+        assert not folder.exists()
+
+
+async def test_what_is_told_is_written_once_for_all_followers(tmp_path: Path) -> None:
+    async with open_journal(tmp_path / "agent.db") as journal, AsyncExitStack() as stack:
+        assert isinstance(journal, HasLive)
+        hear = [await stack.enter_async_context(journal.hear_live("story")) for _ in range(3)]
+        assert await journal.tell_live("story", 4, ["Once\n"], 0) == 1
+        (file,) = Path(f"{tmp_path}/agent.db-live").iterdir()
+        assert file.read_text() == "4 Once\n"
+        assert [one() for one in hear] == [[(4, "Once\n")]] * 3
+
+
+async def test_a_file_that_has_grown_large_begins_anew_and_a_follower_that_was_slow_goes_on(tmp_path: Path) -> None:
+    async with open_journal(tmp_path / "agent.db") as journal:
+        assert isinstance(journal, HasLive)
+        async with journal.hear_live("story") as hear:
+            long = "x" * 2 * MOST_BYTES + "\n"
+            await journal.tell_live("story", 4, [long], 0)
+            assert hear() == [(4, long)]
+            await journal.tell_live("story", 9, ["Once\n"], 0)
+            assert hear() == [(9, "Once\n")]
+
+
+async def test_a_follower_that_comes_later_does_not_see_answers_that_have_ended(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    session_id = await submit(path, "clerk", "Tell a story")
+    earlier, now = (
+        f"{encode_event(ModelDelta(session_id=session_id, text=text)).decode()}\n" for text in ("No", "Now")
+    )
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(asyncio.timeout(60))
+        journal = await stack.enter_async_context(open_journal(path))
+        assert isinstance(journal, HasLive)
+        await stack.enter_async_context(journal.hear_live(session_id))
+        await journal.tell_live(session_id, 4, [earlier, END], 0)
+        await journal.tell_live(session_id, 9, [now], 0)
+        later = await stack.enter_async_context(aclosing(follow(journal, session_id, after=1, live=True)))
+        assert said([await anext(later)]) == "Now"
+
+
+async def test_a_strange_file_in_place_of_that_of_followers_is_left_alone(tmp_path: Path) -> None:
+    async with open_journal(tmp_path / "agent.db") as journal:
+        assert isinstance(journal, HasLive)
+        async with journal.hear_live("story"):
+            (own,) = Path(f"{tmp_path}/agent.db-live").iterdir()
+        own.parent.mkdir()
         target = tmp_path / "elsewhere"
         target.touch()
-        strange.symlink_to(target)
-        async with working(journal, {"clerk": lambda: Agent(model)}) as worker:
-            assert isinstance(worker, Worker)
-            while dead.exists():
-                await asyncio.sleep(0.01)  # sleep: the folder tells nobody
-            provider.gate("later").open()
-            await result(journal, session_id, timeout=60)
-            await following
-    assert strange.is_symlink()
+        own.symlink_to(target)
+        with pytest.raises(JournalError):
+            await journal.tell_live("story", 4, ["Once\n"], 0)
     assert target.read_bytes() == b""
 
 

@@ -1,104 +1,115 @@
-"""Files of followers next to a SQLite journal: what a model says while it says it, a line each. Nothing here is kept."""
+"""Files next to a SQLite journal in which followers read what a model says while it says it. Nothing here is kept."""
 
 import asyncio
+import fcntl
 import hashlib
 import os
-import tempfile
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from treadle.errors import JournalError
 
 __all__ = ["LiveFolder"]
 
-TOUCH_SECONDS = 2.0
-"""How often a follower shows that it lives."""
-STALE_SECONDS = 30.0
-"""After so long without a sign of life its file is removed."""
+MOST_BYTES = 1 << 20
+"""A file that has grown beyond this begins anew with the next answer."""
+AGAIN_SECONDS = 0.01
+"""A follower tries again after so long where another process removes the file at that moment."""
 
 
 class LiveFolder:
-    """The port `HasLive`, in a folder for each session, which exists as long as somebody follows: others cost nothing."""
+    """The port `HasLive`: one file for each session that is followed, written once for all who do. Other sessions cost nothing.
+
+    Each follower holds a shared lock on the file, which ends with its process. Who gets the lock alone removes the file.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._told: dict[str, tuple[int, int]] = {}
-        """For each follower's file, how many pieces of which text it has."""
 
     async def tell_live(self, session_id: str, number: int, pieces: Sequence[str], told: int) -> int:
-        place = self._folder / _digest(session_id)
-        if not place.is_dir():
-            return told
+        """Write in this thread: it is not synced, and takes less time than another thread would need to begin."""
+        path = self._folder / _digest(session_id)
         try:
-            return await asyncio.to_thread(self._write, place, number, pieces)
+            with ExitStack() as stack:
+                file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+                stack.callback(os.close, file)
+                return _write(path, file, number, pieces, told)
+        except FileNotFoundError:
+            return 0
         except OSError as error:
-            raise JournalError(f"A follower's file cannot be written: {error}") from error
-
-    def _write(self, place: Path, number: int, pieces: Sequence[str]) -> int:
-        count, files = len(pieces), _files(place)
-        for gone in {path for path in self._told if path.startswith(f"{place}/")} - {entry.path for entry in files}:
-            del self._told[gone]
-        for entry in files:
-            if time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_SECONDS:
-                Path(entry.path).unlink(missing_ok=True)
-                continue
-            last, known = self._told.get(entry.path, (number, 0))
-            fresh = pieces[known if last == number else 0 : count]
-            descriptor = os.open(entry.path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                os.write(descriptor, "".join(f"{number} {piece}" for piece in fresh).encode())
-            finally:
-                os.close(descriptor)
-            self._told[entry.path] = number, count
-        return count
+            raise JournalError(f"The file of followers cannot be written: {error}") from error
 
     @asynccontextmanager
     async def hear_live(self, session_id: str) -> AsyncIterator[Callable[[], list[tuple[int, str]]]]:
-        """Leave a file for as long as it is followed. Raises OSError: this process may not write next to the journal."""
-        reader = _Reader(self._folder / _digest(session_id))
+        """Make the file that the followers share. Raises OSError: this process may not write next to the journal."""
+        path = self._folder / _digest(session_id)
+        while (file := _shared(path)) is None:  # noqa: ASYNC110 - the other process tells nobody that it has removed it
+            await asyncio.sleep(AGAIN_SECONDS)
         try:
-            yield reader.read
+            yield _Reader(file).read
         finally:
-            reader.close()
+            if _is_alone(file):
+                _remove(path)
+            os.close(file)
+
+
+def _write(path: Path, file: int, number: int, pieces: Sequence[str], told: int) -> int:
+    if _is_alone(file):  # those who followed have died
+        _remove(path)
+        return 0
+    size = os.fstat(file).st_size
+    if not told and size > MOST_BYTES:
+        os.ftruncate(file, 0)
+    fresh = pieces[told if size else 0 :]  # an empty file is that of a new follower, who knows nothing
+    os.write(file, "".join(f"{number} {piece}" for piece in fresh).encode())
+    return len(pieces)
+
+
+def _shared(path: Path) -> int | None:
+    """Open the file that all followers of a session share; None where another process removes it at this moment."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    with suppress(BlockingIOError, FileNotFoundError), ExitStack() as stack:
+        file = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        stack.callback(os.close, file)
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(file), path.stat()):
+            stack.pop_all()
+            return file
+    return None
+
+
+def _is_alone(file: int) -> bool:
+    """Whether no other process follows. If so, none can begin to until the file is closed."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    with suppress(OSError):  # others are followed
+        path.parent.rmdir()
 
 
 class _Reader:
-    """A follower's file, and what was written into it."""
+    """What one follower has read of the file."""
 
-    def __init__(self, place: Path) -> None:
-        place.parent.mkdir(mode=0o700, exist_ok=True)
-        place.mkdir(mode=0o700, exist_ok=True)
-        self._descriptor, path = tempfile.mkstemp(prefix="follower.", dir=place)
-        self._path = Path(path)
+    def __init__(self, file: int) -> None:
+        self._file = file
         self._rest = b""
-        self._touched_at = time.monotonic()
 
     def read(self) -> list[tuple[int, str]]:
         """Return the lines that have come since, each with the number of its text."""
-        if time.monotonic() - self._touched_at > TOUCH_SECONDS:
-            os.utime(self._descriptor)
-            self._touched_at = time.monotonic()
-        grown = b"".join(iter(lambda: os.read(self._descriptor, 1 << 20), b""))
+        if os.fstat(self._file).st_size < os.lseek(self._file, 0, os.SEEK_CUR):  # it has begun anew
+            os.lseek(self._file, 0, os.SEEK_SET)
+            self._rest = b""
+        grown = b"".join(iter(lambda: os.read(self._file, 1 << 20), b""))
         *lines, self._rest = (self._rest + grown).split(b"\n")
-        return [(int(number), f"{text.decode()}\n") for number, _, text in (line.partition(b" ") for line in lines)]
-
-    def close(self) -> None:
-        """Remove the file."""
-        os.close(self._descriptor)
-        self._path.unlink(missing_ok=True)
-        with suppress(OSError):  # the last follower leaves no folder behind
-            self._path.parent.rmdir()
-            self._path.parent.parent.rmdir()
-
-
-def _files(place: Path) -> list["os.DirEntry[str]"]:
-    try:
-        with os.scandir(place) as entries:
-            return [one for one in entries if one.is_file(follow_symlinks=False)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+        parts = [line.partition(b" ") for line in lines]
+        return [(int(number), f"{text.decode()}\n") for number, _, text in parts if number.isdigit()]
 
 
 def _digest(session_id: str) -> str:

@@ -213,6 +213,8 @@ async def with_live(
     order = _Order(has_seen_any=is_whole)
     async with AsyncExitStack() as stack:
         heard = _Heard(await _hearing(line, session_id, stack))
+        if not is_whole:
+            order.held = [one for one in heard.read() if heard.ended < one[0] == heard.latest]
         coming = asyncio.ensure_future(anext(stored, None))
         try:
             while True:
@@ -245,7 +247,7 @@ async def _last_pieces(order: _Order, heard: _Heard) -> AsyncIterator[ModelDelta
         for delta in order.ready(heard.read()):
             yield delta
         waits = LAST_SECONDS if heard.latest == order.latest else 2 * FLUSH_SECONDS
-        if heard.ended == order.latest or now() - begun > waits:
+        if heard.ended == order.latest or heard.latest > order.latest or now() - begun > waits:
             return
         await asyncio.sleep(GLANCE_SECONDS)
 
