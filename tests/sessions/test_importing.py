@@ -118,7 +118,11 @@ async def test_an_image_in_a_result_stays_an_image_and_what_a_model_declined_sta
     [
         ([{"role": "user", "content": "Hi"}, {"speaker": "me"}], "Message 2 cannot be imported: its form is unknown"),
         ([{"role": "user", "content": [{"type": "hologram"}]}], "Message 1 cannot be imported: a part of its content"),
-        ([{"role": "tool", "tool_call_id": "c", "content": "1"}], "The result 'c' answers no call"),
+        (
+            [{"role": "user", "content": "Hi"}, {"role": "tool", "tool_call_id": "c", "content": "1"}],
+            "The result 'c' answers no call of the message before it. Leave it out, or import its call too",
+        ),
+        ([{"type": "function_call", "name": "look"}], "Message 1 cannot be imported: its form is unknown"),
         ("no JSON", "The messages are not valid JSON"),
         (7, "messages is a list of messages, or its JSON; got 7"),
     ],
@@ -128,3 +132,99 @@ async def test_what_is_no_known_message_is_refused_with_its_place_and_nothing_is
         with pytest.raises(ConfigurationError, match=says):
             await import_messages(session, messages)
         assert session.messages == ()
+
+
+HOSTED: list[tuple[str, list[Any], list[str], str]] = [
+    (
+        "OpenAI's Responses",
+        [
+            {"role": "user", "content": "Look"},
+            {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}},
+            {"type": "web_search_call", "id": "ws_2", "status": "completed", "action": {"type": "search"}},
+            {"type": "mcp_call", "id": "m", "name": "lookup", "arguments": "{}", "output": "Order 7"},
+            {
+                "type": "code_interpreter_call",
+                "id": "c",
+                "code": "print(7)",
+                "outputs": [{"type": "logs", "logs": "7"}],
+            },
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It is 7."}]},
+        ],
+        ["Look", "[lookup] Order 7[code_interpreter_call] 7It is 7."],
+        "2 of web_search_call",
+    ),
+    (
+        "Anthropic",
+        [
+            {"role": "user", "content": "Look"},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "order"}},
+                    {
+                        "type": "web_search_tool_result",
+                        "tool_use_id": "s1",
+                        "content": [{"type": "web_search_result", "url": "https://a", "encrypted_content": "Ag"}],
+                    },
+                    {"type": "server_tool_use", "id": "s2", "name": "code_execution", "input": {"code": "print(7)"}},
+                    {
+                        "type": "code_execution_tool_result",
+                        "tool_use_id": "s2",
+                        "content": {"type": "code_execution_result", "stdout": "7", "stderr": "", "return_code": 0},
+                    },
+                    {"type": "text", "text": "It is 7."},
+                ],
+            },
+        ],
+        ["Look", "[code_execution_tool_result] 7It is 7."],
+        "2 of server_tool_use, 1 of web_search_tool_result",
+    ),
+    (
+        "pydantic-ai",
+        [
+            {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "Look"}]},
+            {
+                "kind": "response",
+                "parts": [
+                    {"part_kind": "builtin-tool-call", "tool_name": "web_search", "args": "{}", "tool_call_id": "b"},
+                    {
+                        "part_kind": "builtin-tool-return",
+                        "tool_name": "web_search",
+                        "content": {"results": [{"text": "Order 7"}]},
+                        "tool_call_id": "b",
+                    },
+                    {"part_kind": "text", "content": "It is 7."},
+                ],
+            },
+        ],
+        ["Look", "[web_search] Order 7It is 7."],
+        "1 of builtin-tool-call",
+    ),
+]
+
+
+@pytest.mark.parametrize(("messages", "kept", "dropped"), [one[1:] for one in HOSTED], ids=[one[0] for one in HOSTED])
+async def test_what_a_provider_s_own_tools_said_is_kept_as_text_and_the_rest_is_named_once(
+    messages: list[Any], kept: list[str], dropped: str, caplog: pytest.LogCaptureFixture
+):
+    async with open_session("memory:") as session:
+        await import_messages(session, messages)
+        assert [message.text for message in session.messages] == kept
+    (warning,) = caplog.messages
+    assert warning == f"Not imported, because it has no text that another model could read: {dropped}"
+
+
+async def test_a_history_that_was_cut_after_a_call_begins_behind_the_results_of_that_call(caplog):
+    history = [
+        {"role": "system", "content": "You help."},
+        {"role": "tool", "tool_call_id": "c1", "content": "1"},
+        {"role": "tool", "tool_call_id": "c2", "content": "2"},
+        {"role": "assistant", "content": "Done."},
+        {"role": "user", "content": "Thanks"},
+    ]
+    async with open_session("memory:") as session:
+        assert await import_messages(session, history) == 2
+        assert [message.text for message in session.messages] == ["Done.", "Thanks"]
+    assert caplog.messages == [
+        "The history begins after a call: the results of c1, c2 were not imported, because their calls are not in it"
+    ]

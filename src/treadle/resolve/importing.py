@@ -1,8 +1,9 @@
 """Importing: conversations that another library has kept, as messages of a session. Knows their forms, and imports none of them."""
 
 import mimetypes
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -10,11 +11,22 @@ from treadle.errors import ConfigurationError, SessionConflict, shown
 from treadle.events import MessageAdded
 from treadle.fields import checked_but
 from treadle.messages import Media, Message, Result, Text, ToolCall
+from treadle.redaction import redacted_logger
 from treadle.sessions.session import Session
 
 __all__ = ["import_messages"]
 
-_Piece: TypeAlias = Text | Media | ToolCall | Result
+logger = redacted_logger(__name__)
+
+
+class _Dropped(NamedTuple):
+    """What is not imported."""
+
+    kind: str
+    """What its library calls it."""
+
+
+_Piece: TypeAlias = Text | Media | ToolCall | Result | _Dropped
 _Said: TypeAlias = tuple[str, _Piece]
 """Who said a piece: `user`, `assistant` or `tool`."""
 
@@ -30,7 +42,8 @@ async def import_messages(session: Session, messages: Sequence[Any] | bytes | st
     objects, as dicts, or as a JSON list.
 
     System prompts are left out, because the agent has its instructions, and so is reasoning, which only its provider can read. A call without a result
-    gets one that says so.
+    gets one that says so. Of tools that a provider ran itself, such as a search of the web, the texts are kept. What is left out else is named in one
+    warning: items of such tools without a text, and results at the beginning of a history that was cut after their calls.
 
     Example:
         async with open_session("agent.db", id="ticket-7") as session:
@@ -42,7 +55,7 @@ async def import_messages(session: Session, messages: Sequence[Any] | bytes | st
         messages: The messages, from the first to the last.
 
     Raises:
-        ConfigurationError: A message has an unknown form, or a result answers no call. Nothing was added.
+        ConfigurationError: A message has an unknown form, or a result later in the list answers no call. Nothing was added.
         SessionConflict: A call of the session has no result yet.
         SessionHeld: A run of the session is under way.
     """
@@ -72,7 +85,10 @@ def _listed(messages: Any) -> list[_Said]:
             raise ConfigurationError(
                 f"Message {number} cannot be imported: {unknown}. Leave that out, or write it as text."
             ) from None
-    return said
+    if dropped := Counter(piece.kind for _, piece in said if isinstance(piece, _Dropped)):
+        kinds = ", ".join(f"{count} of {kind}" for kind, count in dropped.items())
+        logger.warning("Not imported, because it has no text that another model could read: %s", kinds)
+    return [one for one in said if not isinstance(one[1], _Dropped)]
 
 
 class _Unknown(Exception):
@@ -119,6 +135,8 @@ def _of_openai(message: Any) -> Iterator[_Said]:
             for call in message.get("tool_calls") or ():
                 function = call.get("function") or {}
                 yield "assistant", _call(call.get("id"), function.get("name"), function.get("arguments"))
+        case {"type": str(kind)} if _is_hosted(kind):
+            yield "assistant", _hosted(message, kind)
         case _:
             raise _Unknown(f"its form is unknown: {shown(message)}")
 
@@ -141,6 +159,8 @@ def _of_pydantic_ai(part: Any) -> Iterator[_Said]:
             yield "user", Text(_text(part.get("content")))
         case {"part_kind": "system-prompt" | "instruction" | "thinking"}:
             return
+        case {"part_kind": "builtin-tool-call" | "builtin-tool-return" | "compaction" | "file" as kind}:
+            yield "assistant", _hosted(part, kind)
         case _:
             raise _Unknown(f"a part of it has an unknown form: {shown(part)}")
 
@@ -166,14 +186,52 @@ def _content(content: Any) -> Iterator[_Piece]:
                 yield Text(part if isinstance(part, str) else part["text"])
             case {"type": "refusal", "refusal": str(text)}:
                 yield Text(text)
-            case {"type": "tool_use", "id": call_id, "name": name}:  # Anthropic
-                yield _call(call_id, name, part.get("input"))
+            case {"type": "tool_use" | "tool_call", "id": call_id, "name": name}:  # Anthropic, LangChain
+                yield _call(call_id, name, part.get("input", part.get("args")))
             case {"type": "tool_result", "tool_use_id": call_id}:
                 yield _result(call_id, part.get("content"), is_error=bool(part.get("is_error")))
             case {"type": "thinking" | "redacted_thinking" | "reasoning"}:
                 continue
+            case {"type": str(kind)} if _is_hosted(kind):
+                yield _hosted(part, kind)
             case _:
                 yield _media(part)
+
+
+# --- Tools that a provider ran itself: their calls cannot be made again, so that they are no calls here.
+
+_HOSTED = (
+    "_call",
+    "_call_output",
+    "_tool_use",
+    "_tool_result",
+    "_list_tools",
+    "_approval_request",
+    "_approval_response",
+)
+"""What the types of their items and blocks end with."""
+_ALSO_HOSTED = ("compaction", "container_upload", "item_reference", "tool_search_output")
+
+
+def _is_hosted(kind: str) -> bool:
+    return (kind.endswith(_HOSTED) or kind in _ALSO_HOSTED) and kind not in ("function_call", "function_call_output")
+
+
+def _hosted(item: dict[str, Any], kind: str) -> Text | _Dropped:
+    words = "\n".join(_words(item))
+    return Text(f"[{item.get('name') or item.get('tool_name') or kind}] {words}") if words else _Dropped(kind)
+
+
+def _words(value: Any, name: str = "") -> Iterator[str]:
+    """Yield what an item says, wherever it stands in it: no names, numbers, addresses or ciphers."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _words(inner, key)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _words(inner, name)
+    elif isinstance(value, str) and value.strip() and name in ("text", "output", "logs", "stdout", "stderr", "content"):
+        yield value
 
 
 def _media(part: Any) -> Media:
@@ -247,6 +305,12 @@ def _assembled(said: list[_Said]) -> list[Message]:
             results[piece.call_id] = piece
             continue
         if role != speaker or results:
+            if not speaker and results:
+                logger.warning(
+                    "The history begins after a call: the results of %s were not imported, because their calls are not in it",
+                    ", ".join(results),
+                )
+                results = {}
             messages += _turn(speaker, pieces, results, names)
             speaker, pieces, results = role, [], {}
         pieces.append(piece)
@@ -256,7 +320,9 @@ def _assembled(said: list[_Said]) -> list[Message]:
 def _turn(speaker: str, pieces: list[Any], results: dict[str, Result], names: dict[str, int]) -> Iterator[Message]:
     calls = [piece for piece in pieces if isinstance(piece, ToolCall)]
     if stray := results.keys() - {call.id for call in calls}:
-        raise ConfigurationError(f"The result {shown(min(stray))} answers no call of the message before it.")
+        raise ConfigurationError(
+            f"The result {shown(min(stray))} answers no call of the message before it. Leave it out, or import its call too."
+        )
     if not pieces:
         return
     ids = {call.id: _unique(call.id, names) for call in calls}
