@@ -378,6 +378,23 @@ async def test_progress_says_how_far_the_batch_is(journal: Journal) -> None:
     assert str(seen[-1]).startswith("5 of 5 (100 %) done, 0 failed, 0 running, $0.0")
 
 
+async def test_progress_counts_failures_of_its_own_tasks_and_not_of_others_that_the_results_hold(
+    journal: Journal, tmp_path: Path
+) -> None:
+    model = ScriptedModel(
+        [lambda request: _double(request) if _said(request) != "double 1" else ModelRejected("No.", status=400)]
+    )
+    places = {"journal": journal, "results": tmp_path / "r.jsonl", "concurrency": 1}
+    seen: list[BatchProgress] = []
+    await run_batch(Agent(model), TASKS[:2], **places, on_progress=seen.append)
+    assert (seen[-1].done, seen[-1].failed) == (2, 1)
+
+    await run_batch(Agent(model), TASKS[:3], **places, on_progress=seen.append)
+    assert (seen[-1].done, seen[-1].failed) == (3, 1)
+    await run_batch(Agent(model), TASKS[3:], **places, on_progress=seen.append)
+    assert (seen[-1].done, seen[-1].failed) == (2, 0)
+
+
 async def test_tokens_a_minute_hold_over_the_whole_batch(journal: Journal) -> None:
     limit = Limit(name="key", tokens_per_minute=1_000_000)
     summary = await run_batch(_doubling(), TASKS, journal=journal, limits=[limit])

@@ -84,6 +84,11 @@ class BatchRow(msgspec.Struct, Documented, frozen=True, kw_only=True):
         return self.status in ("completed", "stopped", "failed") and not is_cut
 
     @property
+    def has_failed(self) -> bool:
+        """Whether its run did not complete, and does not wait for a person."""
+        return self.status not in ("completed", "paused")
+
+    @property
     def amount(self) -> Decimal:
         """The cost as a number; 0 if it is unknown."""
         return Decimal(self.cost or 0)

@@ -64,7 +64,7 @@ class BatchProgress(msgspec.Struct, Documented, frozen=True, kw_only=True):
     running: int
     """Tasks under way."""
     cost: Decimal
-    """What the rows have cost together."""
+    """What the rows of the results have cost together, those of other tasks included: what `total_budget` bounds."""
     per_minute: float
     """Tasks a minute, since this process has begun."""
     seconds_left: float | None
@@ -125,8 +125,8 @@ async def run_batch(
         concurrency: How many tasks run at once, or wait for workers at once.
         repeat: How often each task is run.
         budget: Of each run; replaces the agent's.
-        total_budget: What all runs together may cost. A model call that does not fit is not made, no further task begins, and the same
-            call with a larger one continues.
+        total_budget: What all runs of this name may cost together, those of tasks that are no longer given included. A model call that
+            does not fit is not made, no further task begins, and the same call with a larger one continues.
         score: Says how good an answer is.
         on_error: Whether the batch continues, or begins no further task, if a run fails or raises an exception.
         only_failed: Whether tasks are tried again whose run was stopped or failed. Finished calls do not run again.
@@ -276,7 +276,8 @@ class _Batch:
         self._total = len(tasks) * repeat if isinstance(tasks, Sized) else None
         self._tally = Tally()
         self._done: dict[tuple[str, int], int] = {}  # a digest of the task by the key of a row that stays
-        self._running = self._made = self._kept = self._unfinished = 0
+        self._failed_before = set[tuple[str, int]]()
+        self._running = self._made = self._kept = self._failed = self._unfinished = 0
         self._ended_by = ""
         self._began = clock.monotonic()
 
@@ -310,6 +311,8 @@ class _Batch:
             if not self._done:
                 await self._way.check_kept(row)
             self._done[row.key] = hash(row.task)
+            if row.has_failed:
+                self._failed_before.add(row.key)
             self._tally.add(row)
 
     def _expanded(self, tasks: Iterable[Any], repeat: int) -> Iterator[tuple[BatchTask, int]]:
@@ -343,6 +346,7 @@ class _Batch:
             if known != hash(found[0].task):
                 raise _changed(found[0])
             self._kept += 1
+            self._failed += (found[0].id, found[1]) in self._failed_before
         return None
 
     async def _work(self) -> None:
@@ -379,6 +383,7 @@ class _Batch:
             self._unfinished += 1
             return
         self._made += 1
+        self._failed += row.has_failed
         self._tally.add(row)
         if self.file is not None:
             self.file.add(row)
@@ -390,16 +395,16 @@ class _Batch:
     def _tell(self) -> None:
         if self.on_progress is None:
             return
-        done, tally = self._kept + self._made, self._tally
+        done = self._kept + self._made
         seconds = self._clock.monotonic() - self._began
         rate = self._made / seconds if seconds > 0 else 0.0
         self.on_progress(
             BatchProgress(
                 total=self._total,
                 done=done,
-                failed=tally.rows - tally.statuses["completed"] - tally.statuses["paused"],
+                failed=self._failed,
                 running=self._running,
-                cost=tally.cost,
+                cost=self._tally.cost,
                 per_minute=60 * rate,
                 seconds_left=None if self._total is None or not rate else max(self._total - done, 0) / rate,
                 paused_seconds=self._pace.paused_seconds,

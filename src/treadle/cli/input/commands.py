@@ -550,7 +550,7 @@ class BatchOptions(RunningOptions, frozen=True, kw_only=True):
         float | None,
         Flag(
             "--total-cost USD",
-            "what the whole batch may cost; then it stops, and continues with a larger one",
+            "what the whole batch (all tasks of its --name, earlier ones included) may cost; a larger one continues it",
             number_reader("dollars are a number such as 5.50"),
         ),
     ] = None
