@@ -1,6 +1,8 @@
 """Files under a run's feet: a journal that is deleted, replaced, cut or reached by another name. With real files and processes."""
 
 import asyncio
+import hashlib
+import itertools
 import os
 import random
 import shutil
@@ -127,12 +129,12 @@ async def test_a_log_that_is_lost_after_a_kill_is_noticed(path: Path, start_chil
                 await journal.acquire("s", on_lost=nothing, on_message=nothing)
 
 
-async def store_held(path: Path, first: int, last: int) -> None:
+async def store_held(path: Path, first: int, last: int, *, name: str = "s") -> None:
     """Store events as the holder of their session does."""
     async with FilePlace(path).opened() as journal:
-        await journal.create("s")
-        lease = await journal.acquire("s", on_lost=nothing, on_message=nothing)
-        await journal.append("s", notes(first, last), state="running", durable=True)
+        await journal.create(name)
+        lease = await journal.acquire(name, on_lost=nothing, on_message=nothing)
+        await journal.append(name, notes(first, last), state="running", durable=True)
         await lease.release()
 
 
@@ -140,6 +142,44 @@ async def test_a_journal_that_was_made_anew_knows_nothing_of_the_one_before(path
     for _ in range(2):
         await store_held(path, 1, 5)
         path.unlink()
+
+
+async def test_what_was_seen_of_many_sessions_is_in_one_small_file(path: Path):
+    for number in range(200):
+        await store_held(path, 1, 5, name=f"s{number}")
+
+    (seen,) = Path(f"{path}.locks").iterdir()
+    assert seen.stat().st_blocks * 512 <= 1_000_000
+    assert seen.stat().st_size <= 65_536 * 64
+
+
+@pytest.mark.row("SF12")
+async def test_a_file_of_before_with_what_was_seen_of_one_session_is_read_once_more_and_removed(path: Path):
+    await store_held(path, 1, 5)
+    folder = Path(f"{path}.locks")
+    (seen,) = folder.iterdir()
+    journal = next(one for one in seen.read_bytes().split(b"\0") if one)[:32]
+    alone = folder / f"{hashlib.sha256(b's').hexdigest()[:32]}.seen"
+    alone.write_bytes(b"%s%020d" % (journal, 9))
+
+    with pytest.raises(JournalError, match=rf"ends at event 5 in the journal, though event 9 was stored.*rm {alone}"):
+        await store_held(path, 6, 6)
+    alone.write_bytes(b"%s%020d" % (journal, 5))
+    await store_held(path, 6, 6)
+
+    assert list(folder.iterdir()) == [seen]
+
+
+async def test_two_sessions_with_one_place_raise_no_false_alarm(path: Path):
+    places: dict[int, str] = {}
+    for number in itertools.count():
+        place = int(hashlib.sha256(f"s{number}".encode()).hexdigest()[:32], 16) % 65_536
+        if place in places:
+            break
+        places[place] = f"s{number}"
+    await store_held(path, 1, 9, name=places[place])
+    await store_held(path, 1, 2, name=f"s{number}")
+    await store_held(path, 10, 10, name=places[place])
 
 
 @pytest.mark.row("SF12")

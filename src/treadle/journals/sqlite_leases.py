@@ -165,46 +165,59 @@ def _beat_bytes(count: int) -> bytes:
     return b"%0*d" % (_BEAT_BYTES, count)
 
 
-# --- What a process has seen stored of a session, kept beside its locks: so that a log which is lost is noticed.
+# --- What processes have seen stored of sessions, kept beside the locks: so that a log which is lost is noticed.
 
-_NAME_BYTES = 32
-_HEAD_BYTES = 20
+_PLACES = 65_536
+"""Places of the file, which so has at most 4 MB. Of two sessions with one place, the one that was written last is known."""
+_NAME_BYTES, _SESSION_BYTES, _HEAD_BYTES = 32, 16, 16
 
 
 class Seen:
-    """The number of a session's last event that was stored durably, in a file."""
+    """The number of a session's last event that was stored durably, at the session's place in the file of its journal."""
 
-    def __init__(self, path: str, name: str) -> None:
+    def __init__(self, folder: str, session: str, name: str) -> None:
         """Open the file; make it where it is missing.
 
         Args:
-            path: The file.
+            folder: Of the journal's locks.
+            session: A digest of the session's id, in hexadecimal digits.
             name: The journal's own name: what was seen of another journal in its place does not count.
 
         Raises:
             OSError: It cannot be opened or made.
         """
-        self._path = path
-        self._name = name.encode()
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._path = f"{folder}/all.seen"
+        self._alone = f"{folder}/{session}.seen"
+        self._whose = b"%-*s%s" % (_NAME_BYTES, name.encode(), session[:_SESSION_BYTES].encode())
+        self._at = int(session, 16) % _PLACES * (len(self._whose) + _HEAD_BYTES)
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self._is_closed = False
 
     def check(self, session_id: str, head: int) -> None:
         """Compare what the journal holds with what was seen. Raises JournalError: it holds less."""
-        found = os.pread(self._descriptor, _NAME_BYTES + _HEAD_BYTES, 0)
-        seen = found[_NAME_BYTES:]
-        if found[:_NAME_BYTES] == self._name and seen.isdigit() and int(seen) > head:
+        found = os.pread(self._descriptor, len(self._whose) + _HEAD_BYTES, self._at)
+        self._check(session_id, head, found, self._whose, self._path)
+        # Older versions kept a file a session. One that is still at work makes it again when it takes the session.
+        if os.path.exists(self._alone):  # noqa: PTH110 - as in `remove`
+            with suppress(OSError):
+                self._check(session_id, head, Path(self._alone).read_bytes(), self._whose[:_NAME_BYTES], self._alone)
+                self.note(head)
+                remove(self._alone)
+
+    def _check(self, session_id: str, head: int, found: bytes, whose: bytes, path: str) -> None:
+        seen = found[len(whose) :]
+        if found.startswith(whose) and seen.isdigit() and int(seen) > head:
             raise JournalError(
                 f"Session {session_id!r} ends at event {head} in the journal, though event {int(seen)} was stored: the "
                 "journal's -wal file was removed, or an older copy of the journal was put in its place. Put the newer files "
-                f"back. To continue with the older events anyway, run: rm {self._path}; what was done since may be done twice."
+                f"back. To continue with the older events anyway, run: rm {path}; what was done since may be done twice."
             )
 
     def note(self, head: int) -> None:
         """Note that events up to this number are stored. Never raises: without it, a loss is noticed later or not at all."""
         if not self._is_closed:
             with suppress(OSError):
-                os.pwrite(self._descriptor, b"%-*s%0*d" % (_NAME_BYTES, self._name, _HEAD_BYTES, head), 0)
+                os.pwrite(self._descriptor, b"%s%0*d" % (self._whose, _HEAD_BYTES, head), self._at)
 
     def close(self) -> None:
         if not self._is_closed:
@@ -381,11 +394,11 @@ class Leases:
         return self._counters.look(path, now).still_seconds < self._lease_seconds
 
     def _checked(self, session_id: str, files: str, claimed: Claimed) -> Seen:
-        """Return the file of what was seen of a session, once the journal is known to hold that. Raises JournalError: it holds less."""
+        """Return what was seen of a session, once the journal is known to hold that. Raises JournalError: it holds less."""
         try:
-            seen = Seen(f"{files}seen", claimed.journal)
+            seen = Seen(self._folder, Path(files).name.rstrip("."), claimed.journal)
         except OSError as exc:
-            raise untakeable(f"{files}seen", exc) from exc
+            raise untakeable(f"{self._folder}/all.seen", exc) from exc
         try:
             seen.check(session_id, claimed.head)
         except BaseException:

@@ -198,7 +198,7 @@ def _content(content: Any) -> Iterator[_Piece]:
                 yield _media(part)
 
 
-# --- Tools that a provider ran itself: their calls cannot be made again, so that they are no calls here.
+# --- Tools that a provider ran itself. Nobody can make their calls again, so only their words are imported.
 
 _HOSTED = (
     "_call",
