@@ -178,18 +178,21 @@ _FARTHEST_SECONDS = 1e15
 """Millions of years: a time beyond that is a mistake, and so is NaN."""
 
 
-def epoch_seconds(deadline: Deadline) -> float:
+def epoch_seconds(deadline: Deadline, *, name: str = "deadline") -> float:
     """Return an instant as seconds since 1970.
+
+    Args:
+        name: What it is, for messages.
 
     Raises:
         ConfigurationError: It is not an instant, or a datetime without a time zone, which could mean any of forty.
     """
     if isinstance(deadline, datetime):
         if deadline.tzinfo is None:
-            raise ConfigurationError(f"The deadline {deadline.isoformat()} has no time zone: give it one.")
+            raise ConfigurationError(f"The {name} {deadline.isoformat()} has no time zone: give it one.")
         return deadline.timestamp()
     if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not abs(deadline) < _FARTHEST_SECONDS:
-        raise ConfigurationError(f"A deadline is a datetime or seconds since 1970; got {shown(deadline)}.")
+        raise ConfigurationError(f"A {name} is a datetime or seconds since 1970; got {shown(deadline)}.")
     return float(deadline)
 
 

@@ -7,6 +7,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -304,6 +305,11 @@ async def test_what_cannot_be_submitted_is_refused_in_a_sentence(tmp_path: Path)
         ({"priority": "high"}, "priority must be"),
         ({"tenant": 5}, "tenant must be"),
         ({"key": b"x"}, "key must be"),
+        ({"key": ""}, "all tasks with it would be one"),
+        ({"priority": 10**9}, "whole number up to 999_999_999"),
+        ({"at": datetime(2030, 1, 1)}, "The time `at` 2030.* has no time zone"),
+        ({"tenant": "acme", "metadata": {"tenant": "globex"}}, "name the tenant 'globex', and tenant= names 'acme'"),
+        ({"metadata": {"tenant": 5}}, "name the tenant 5"),
         ({"task": "\ud800"}, "cannot be stored"),
         ({"journal": "memory:"}, "share a journal"),
         ({"journal": 5}, "journal must be"),
@@ -328,6 +334,15 @@ async def test_what_cannot_be_submitted_is_refused_in_a_sentence(tmp_path: Path)
             Worker(file, **{"agents": {"clerk": clerk()}, **wrong})  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="returned"):
         await Worker(file, {"clerk": lambda: 5}).run()  # type: ignore[arg-type,return-value]
+
+
+async def test_a_tenant_among_the_metadata_is_the_tasks_tenant(tmp_path: Path) -> None:
+    file = tmp_path / "agent.db"
+    first = await submit(file, "clerk", "Pay invoice 7", key="invoice-7", metadata={"tenant": "acme"})
+    assert await submit(file, "clerk", "Pay invoice 7", key="invoice-7", tenant="acme") == first
+    async with open_session(file, id=first) as session:
+        assert session.state.submitted is not None
+        assert session.state.submitted.tenant == "acme"
 
 
 async def test_a_worker_without_the_deps_that_a_tool_of_its_agent_needs_does_not_begin(tmp_path: Path) -> None:

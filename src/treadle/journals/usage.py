@@ -30,7 +30,7 @@ _FORMATS = {"day": "%Y-%m-%d", "month": "%Y-%m"}
 
 async def usage_of(journal: Journal, by: Sequence[str], since: Deadline | None) -> Sequence[UsageRow]:
     """Return what all sessions have used, as `Journal.usage` says."""
-    after = 0.0 if since is None else epoch_seconds(since)
+    after = 0.0 if since is None else epoch_seconds(since, name="time `since`")
     rows: dict[tuple[str, ...], UsageRow] = {}
     for info in await journal.sessions(SessionFilter(since=after)):
         for values, usage, cost in await _requests(journal, info.id, by, after):

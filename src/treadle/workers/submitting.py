@@ -93,7 +93,8 @@ async def submit(
         JournalError: The store failed. The task is not submitted; if that is unknown, submit it again with its key.
     """
     message = _checked(agent, task, tenant, priority, key, by)
-    starts_at = None if at is None else epoch_seconds(at)
+    starts_at = None if at is None else epoch_seconds(at, name="time `at`")
+    tenant = _tenant_of(tenant, metadata)
     session_id = keyed_session_id(tenant, key)
     now = (clock or SystemClock()).now()
     about = {**(metadata or {}), **({"tenant": tenant} if tenant else {})}
@@ -339,8 +340,8 @@ def _checked(agent: str, task: str | Message, tenant: str, priority: int, key: s
         raise ConfigurationError(
             "submit needs the name of an agent, as workers have it: submit(journal, 'support', task)."
         )
-    if type(priority) is not int:
-        raise ConfigurationError(f"submit(priority=...) is a whole number; got {shown(priority)}.")
+    if type(priority) is not int or abs(priority) > _HIGHEST:
+        raise ConfigurationError(f"submit(priority=...) is a whole number up to {_HIGHEST:_}; got {shown(priority)}.")
     if not isinstance(task, str | Message) or not task:
         raise ConfigurationError(f"submit needs a task: a string that is not empty, or a Message; got {shown(task)}.")
     message = user_message(task) if isinstance(task, str) else task
@@ -349,9 +350,26 @@ def _checked(agent: str, task: str | Message, tenant: str, priority: int, key: s
     return message
 
 
+_HIGHEST = 999_999_999
+
+
+def _tenant_of(tenant: str, metadata: JsonObject | None) -> str:
+    """Return whose task it is: what the metadata say counts too. Raises ConfigurationError: They name another one."""
+    named = (metadata or {}).get("tenant", tenant)
+    if not isinstance(named, str) or (tenant and named != tenant):
+        raise ConfigurationError(
+            f"The metadata name the tenant {shown(named)}, and tenant= names {shown(tenant)}. Name one."
+        )
+    return named
+
+
 def keyed_session_id(tenant: str, key: str | None) -> str:
     """Return the id of a new session, or of the one that a key names."""
     if key is None:
         return "s_" + SystemRandomness().token()
+    if not key:
+        raise ConfigurationError(
+            "The key is empty: all tasks with it would be one. Name the task, or leave the key out."
+        )
     named = hashlib.sha256(f"{len(tenant)}:{tenant}{key}".encode()).hexdigest()
     return f"k_{named[:24]}"
