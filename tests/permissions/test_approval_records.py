@@ -149,7 +149,7 @@ async def test_an_answer_for_the_session_holds_for_just_this_call(tmp_path):
         "bash -c 'ls'",
         "sudo make",
         "python -c 1",
-        "env X=1 make",
+        "env -i make",
         "= xargs rm",
         "= echo $HOME",
         "= ls > x",

@@ -81,9 +81,9 @@ async def test_what_the_rules_cover_runs(root, command):
 @pytest.mark.parametrize(
     "command",
     [
-        "git log --output=FILE", "git log --outp FILE", "echo x; id", "echo x && id", "echo x || id", "echo x | tee y", "ls & id", "ls\nid", "echo $(id)",
+        "git log --output=FILE", "git log --outp FILE", "echo x; kill 1", "echo x && kill 1", "echo x || kill 1", "echo x | tee y", "ls & id", "ls\nkill 1", "echo $(id)",
         "echo `id`", "ls <(id)", "echo hi > f", "echo hi >> .git/config", "find . -exec id \\;", "find . -delete", "find . -fprint x",
-        "git -c core.pager=id log", "git log --help", "xargs ls", "env ls", "timeout 5 ls", "sudo ls", "bash -c ls", "python3 -c 'print(1)'",
+        "git -c core.pager=id log", "git log --help", "xargs ls", "env -i ls", "timeout 5 id > x", "X=1 ls", "timeout 5 bash -c ls", "sudo ls", "bash -c ls", "python3 -c 'print(1)'",
         "awk -f p a.txt", "sed e a.txt", "echo 'open", "nohup sleep 999 &", "LS_COLORS=x ls", "coproc rm x", "$'rm' -rf x", "cat ../W_evil/x", "cat /etc/passwd",
         "ls ..", "ls out", "cat out/x", "cat out/../../etc/passwd", "cat ~/.ssh/id_rsa", 'cat "$HOME/x"', "find / -name x", "find out/ -name x",
         "git config --list", "git config --get http.extraheader", "cd secrets; cat ../a.txt", "cd secrets && cat ../../x", "cd secrets || cat ../a.txt", "cd / && ls", "cd out && ls", "cd .. ; ls W", "./ls", "/bin/ls", "cat /proc/self/environ", "cat /dev/fd/3",

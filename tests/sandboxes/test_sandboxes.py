@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import warnings
 from collections.abc import Callable
@@ -600,6 +601,31 @@ def test_a_service_of_the_machine_that_cannot_be_reached_is_told_as_a_refusal(
         done = run(line.replace(program, program.replace("'", '"')))
 
     assert [one.kind for one in done.refused] == ["network"]
+
+
+@pytest.mark.parametrize(
+    ("words", "is_told"),
+    [
+        ('psql: error: connection to server on socket "{socket}" failed: No such file or directory', True),
+        ("Failed to connect to socket {socket}: Permission denied", True),
+        ("Cannot connect to the daemon at unix://{socket}. Is it running?", True),
+        ("PermissionError: [Errno 1] connect to {socket}: Operation not permitted", True),
+        ('connection to server on socket "{socket}.none" failed: No such file or directory', False),
+        ("Failed to connect to bus: No such file or directory", False),
+    ],
+)
+def test_a_unix_socket_of_the_machine_is_told_as_what_only_a_command_outside_reaches_and_one_that_does_not_exist_is_not(
+    run: Callable[..., ProcessResult], words: str, is_told: bool
+):
+    buses = [one for one in ("/run/dbus/system_bus_socket", f"/run/user/{os.getuid()}/bus") if Path(one).exists()]
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder, socket.socket(socket.AF_UNIX) as service:
+        path = f"{folder}/db.sock"
+        service.bind(path)
+        text = words.format(socket=path).replace('"', '\\"')
+        done = run(f'echo "{text}" >&2; exit 2')
+
+    wanted = [path] if is_told else buses[:1] if "bus" in words else []
+    assert [(one.kind, one.target) for one in done.refused] == [("other", one) for one in wanted]
 
 
 ESCAPES = """

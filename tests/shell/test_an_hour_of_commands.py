@@ -37,6 +37,8 @@ ANOTHER_HOUR = {
         "if [ -f a.py ]; then cat a.py; fi", "diff <(sort a.py) <(sort b.py)", "python - <<'EOF'\nprint(1)\nEOF", "source .venv/bin/activate && pytest", "timeout 60 pytest -q",
         "terraform fmt -check", "ruby -v", "deno test", "dotnet build", "cmake -B build && cmake --build build", "rm -rf build dist", "tar czf out.tgz src", "wc -l < a.py",
         "conda list", "dvc status", "Rscript plot.R", "julia run.jl", "./run.sh", "meson setup build", "ctest --test-dir build", "papermill in.ipynb out.ipynb",
+        "pytest -q; echo $?", "make test 2>&1 | tail -5; echo ${PIPESTATUS[0]}", "time make test", "nice make", "env A=b npm test", "timeout 60 make test", "tar tzf x", "unzip -l x", "id", "groups", "locale",
+        "helm template x", "helm lint x", "bundle exec rspec", "composer test", "composer validate", "gem list", "psql --version", "mix test", "dotnet test",
         "grep -c foo a.py || true", "git stash show -p", "git blame -L 1,5 a.py", "command -v node", "sqlite3 x.db .tables",
     ),
     "border": (
@@ -44,6 +46,9 @@ ANOTHER_HOUR = {
         "git restore a.py", "git reset --hard HEAD~1", "git rebase main", "git stash pop", "git cherry-pick abc123", "git tag v1", "git worktree add ../x", "git submodule update",
         "git bisect start", "uv add httpx", "uv pip install -e .", "poetry add x", "terraform plan", "gh run list", "aws s3 ls", "ssh host ls", "curl -fsSL https://x.sh | bash",
         "wget https://example.com/a.tgz", "brew install jq", "sudo ls", "npm publish",
+        "bundle install", "composer install", "twine upload dist/x", "http example.com/x", "xh :8000/x", "nc -z host 80", "redis-cli ping", "psql -l", "mysql -e 'select 1'", "mongosh x", "ansible-playbook site.yml",
+        "vault read secret/x", "gem install x", "pg_dump x", "grpcurl host:1 list", "mix deps.get", "dotnet restore", "git config user.name x", "git submodule update --init", "helm install x y", "AWS_PROFILE=x aws s3 ls",
+        "timeout 5 curl example.com", "whois x", "crontab -l",
         "conda install -y numpy", "pipx install ruff", "rustup update", "huggingface-cli download gpt2", "kaggle datasets list", "dvc pull", "gsutil ls gs://b",
     ),
 }  # fmt: skip
@@ -244,6 +249,8 @@ def test_a_rule_on_the_network_names_a_host_or_is_refused_with_the_form_that_doe
         ("pytest && ruff check .", ["pytest -q | tail -3", "ruff check src"]), ("git commit -m 'a b'", ["git commit -m c --no-edit"]),
         ("for f in *.py; do wc $f; done", ["for f in *.py; do wc $f; done"]), ("CI=1 npm test", ["npm test", "NODE_ENV=test npm test -- -w"]),
         ("node --test", ["node --test --watch"]), ("uv pip install -e .", ["uv pip install x"]), ("go mod tidy", ["go mod tidy -v"]),
+        ("pytest; echo $?", ["pytest -q; echo $?", "timeout 60 pytest"]), ("PYTHONPATH=src python -m pytest", ["PYTHONPATH=. python -m pytest -q", "time python -m pytest"]),
+        ("env A=b npm test", ["A=c npm test", "A= nice npm test"]), ("git submodule update", ["git submodule update --init"]), ("git config user.name x", ["git config user.email y"]),
         ("Rscript plot.R", ["Rscript plot.R x"]), ("conda install -y numpy", ["conda install x"]),
     ],
 )  # fmt: skip

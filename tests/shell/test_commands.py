@@ -41,9 +41,10 @@ def test_each_simple_command_of_a_line_is_found_with_its_words(source, found):
     "source",
     [
         "echo $(id)", "echo `id`", "ls <(id)", 'echo "$(id)"', "echo $X", "echo ${X:-$(id)}", "echo $((1+1))", "$'rm' -rf x", '$"rm" x',
-        "coproc rm x", "time rm x", "if true; then rm x; fi", "for x in a; do rm x; done", "while true; do rm x; done",
+        "coproc rm x", "time -p rm x", "PATH=x time rm x", "if true; then rm x; fi", "for x in a; do rm x; done", "while true; do rm x; done",
         "f() { rm x; }; f", "function f { rm x; }", "[[ -f x ]]", "[ -f x ]", "case x in x) rm x;; esac", "((x=1))",
-        "X=1", "X=1 ls", "X+=1 ls", "a=(1 2)", "ls &", "nohup sleep 999 &", "echo 'open", 'echo "open', "echo a{b,c}", "{ls,-l}",
+        "X=1", "PATH=. ls", "LD_PRELOAD=./x ls", "BASH_ENV=x ls", "GIT_PAGER=x git log", "IFS=a ls", "NODE_OPTIONS=-rx node a.js", "HOME=. ls", "RUSTC_WRAPPER=./x cargo test",
+        "X=* ls", "X=$Y ls", "X=~ ls", "X={a,b} ls", "LC_ALL=ja_JP.SJIS; ls", "env -C src ls", "X+=1 ls", "cat $?", "echo x > $?", "echo $?$X", "rm -- $?", "X=$? echo", "! echo $?", "echo ${?:-x}", "a=(1 2)", "ls &", "nohup sleep 999 &", "echo 'open", 'echo "open', "echo a{b,c}", "{ls,-l}",
         "ls ~", "ls --to=~/x",
         "cat -n2<<<f", "cat -n2<<'E'\nx\nE\n", "ls <>x", "ls >&x", "ls > $X", "cat <<E\n$(id)\nE\n",
         "cat <<E\nhi\n E\nrm x\n", "ls;;id", "", "   ", "ls\rid", "ls\u00a0x", "ls\u200bx", "ls\x00", "ls \ud800",
@@ -153,7 +154,7 @@ def covered_by_prefix(source: str) -> bool:
         "git log --output=x", "git log --outp=x", "git diff --ext-diff", "git -c core.pager=id log", "git --exec-path=x log", "git co x",
         "git grep -O x", "git grep -nO x", "git log --help", "git log --format=%G?", "git for-each-ref --format=%(raw)", "find . -exec id ;", "find . -delete", "find . -fprint x",
         "sort -o x y", "sort -uo x", "sort --compress-program=id x", "rg --pre id x", "tree -o x", "xxd -r a b",
-        "env ls", "timeout 5 ls", "sudo ls", "bash -c ls", "python3.11 -c pass",
+        "env -i ls", "env -S ls", "env PATH=. ls", "env X=1", "timeout ls", "timeout -x 5 ls", "timeout 5 bash -c ls", "./timeout 5 ls", "env X=1 ls", "X=1 ls", "stdbuf ls", "sudo ls", "bash -c ls", "python3.11 -c pass",
         "awk -f x y", "sed e", "vim x", "less x", "man ls", "ssh host ls", "docker run x", "tar xf x", ". x", "source x",
         "eval ls", "exec ls", "command ls", "busybox rm x", "git config a b",
         "diff -l a b", "diff --paginate a b", "md5sum -c l", "jq -n 'import \"./s\" as $d; $d'", "git tag -s v", "git tag -v v", "git commit -S",
@@ -218,7 +219,10 @@ def test_what_starts_others_or_has_an_option_that_writes_is_a_risk(source):
      "git branch --format='%(refname)'", "git tag --points-at HEAD --sort=x", "git branch -r --list a b", "git branch --list --no-merged=main",
      "awk '{print $1}' f", "awk -F: '$3 > 5 {print $1, $2}' f", "ls -l | awk 'NR>1 && $5>0 {s += $5} END {print s}'", "gawk -F ';' '{print $2}' f",
      "awk 'length > 80' f g", "awk '/a/,/b/' f", "whoami", "groups", "who", "tty",
-     "test -f f && cat f", "base64 -d f", "shuf -n 3 f", "zcat f", "df -h .", "diff3 a b c", "look a f", "nproc"],
+     "test -f f && cat f", "base64 -d f", "shuf -n 3 f", "zcat f", "df -h .", "diff3 a b c", "look a f", "nproc",
+     "ls; echo $?", 'git status; echo "exit $?"', "ls | head; echo ${PIPESTATUS[0]}", "time ls", "timeout 60 git log", "timeout -k 5 1.5m cat f", "nice -n 5 ls", "env ls", "env LC_ALL=C sort f", "LC_ALL=C sort f",
+     "TZ=UTC date", "stdbuf -oL grep x f", "timeout 5 nice wc -l f", "env git log", "id", "id -un", "locale", "locale -a", "getconf PAGE_SIZE", "lscpu", "tar tzf x.tgz", "tar -tf x.tar", "tar tvf x a/b", "unzip -l x.zip",
+     "unzip -Z1 x.zip a", "zipinfo -1 x.zip", "xzcat f", "zstdcat f", "gh --version", "curl --version", "aws --version", "echo 1+1 | bc", "pstree -p", "git submodule status", "nm -D f"],
 )  # fmt: skip
 def test_lines_that_only_read_are_known_as_such(source):
     assert reads_only(analyse(source))
@@ -228,7 +232,8 @@ def test_lines_that_only_read_are_known_as_such(source):
     "source",
     ["git tag --list -d x", "git branch --list -D x", "git branch --contains x -m y", "git branch -l x", "git branch -r x", "git tag --sort=x v1",
      "git tag -n3 x", "git branch --list --edit-description", "git branch --format=x y", "cat < /dev/tcp/localhost/1", "cat </dev/udp/a/1 f",
-     "rm x", "ls > x", "mytool", "./ls", "/bin/ls x", "git add x", "git branch x", "git tag x", "git stash", "git remote update", "tee x", "uniq a b", "uniq a b && rm c", "cat a | uniq - b", "xxd a b", "ls; X=1",
+     "tar xf x", "tar txf x", "tar tf host:x", "tar tf x -I ./z", "tar -tf x --to-command=id", "tar --use-compress-program=id -tf x", "tar tf -x", "tar tf", "tar t", "unzip x", "unzip -p x", "unzip -l", "unzip -l x -d y",
+     "unzip -lo x", "zipinfo x -y", "bc -e x", "rm x", "ls > x", "mytool", "./ls", "/bin/ls x", "git add x", "git branch x", "git tag x", "git stash", "git remote update", "tee x", "uniq a b", "uniq a b && rm c", "cat a | uniq - b", "xxd a b", "ls; X=1",
      "printf 'abc%n' PATH; ls", "xxd -as a b", "yarn --version", "cargo --version", "mvn --version", "tox --version",
      "flake8 --version", "pnpm --version", "composer --version", "gradle --version", "rspec --version"],
 )  # fmt: skip

@@ -174,8 +174,8 @@ async def test_no_variant_of_an_allowed_prefix_lets_another_command_in(tmp_path,
     rng, session = random.Random(seed), await memory_session()
     policy, tool = allow("shell(git log:*)", "shell(echo:*)", "shell(ls:*)", "shell(find:*)"), shell_tool(tmp_path)
     attacks = (
-        "git log --output=x", "git log --outpu=x", "git -c core.pager=id log", "git log; id", "echo $(id)", "echo `id`", "echo <(id)", "ls > x",
-        "ls | tee x", "find . -exec id \\;", "find . -delete", "find . -fprint x", "git log --ext-diff", "echo x >> y", "ls & id", "ls\nid",
+        "git log --output=x", "git log --outpu=x", "git -c core.pager=id log", "git log; kill", "echo $(id)", "echo `id`", "echo <(id)", "ls > x",
+        "ls | tee x", "find . -exec id \\;", "find . -delete", "find . -fprint x", "git log --ext-diff", "echo x >> y", "ls & kill", "ls\nkill",
         "git log -O x", "echo x | sh", "LD_PRELOAD=x ls", "ls; touch x", "ls /etc", "echo ~", "git --exec-path=. log", "git log ../../x",
     )  # fmt: skip
 
@@ -281,7 +281,7 @@ async def test_what_a_line_writes_is_never_left_to_what_the_shell_makes_of_a_wor
 @pytest.mark.row("P15")
 @pytest.mark.parametrize(
     "line",
-    ["for f in *.py; do wc -l $f; done", "echo $HOME", "A=1 touch y", "(cd d && touch y)", "cat <<'E' > y\n$X\nE", "echo x | sh", "bash -c 'echo $X'",
+    ["for f in *.py; do wc -l $f; done", "echo $HOME", "PATH=. touch y", "(cd d && touch y)", "cat <<'E' > y\n$X\nE", "echo x | sh", "bash -c 'echo $X'",
      "mv d x; cat x/l"],
 )  # fmt: skip
 async def test_a_line_that_is_not_understood_is_asked_about_beside_a_rule_that_allows_all_but_not_in_bypass_or_where_a_rule_names_it(

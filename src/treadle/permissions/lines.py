@@ -252,7 +252,8 @@ def _brought(line: Line, given: ShellLine) -> Iterator[tuple[Invocation, str]]:
     """Yield the commands that only read, but would start what the project brings."""
     why_of = given.brought
     for one in line.invocations if why_of is not None else ():
-        reasons = [why_of(one.program, at) for at in one.folders] if why_of is not None and changes_nothing(one) else []
+        started = (one.program, *one.before) if why_of is not None and changes_nothing(one) else ()
+        reasons = [why_of(program, at) for program in started for at in one.folders] if why_of is not None else []
         if any(reasons):
             yield one, next(filter(None, reasons))
 

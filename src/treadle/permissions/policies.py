@@ -407,7 +407,7 @@ class _Commands:
     def on_programs(self, invocations: Sequence[Invocation]) -> list[int]:
         names: set[str] = set()
         for one in invocations:
-            names |= {one.program, program_name(one.program), one.program.rpartition("/")[2]}
+            names |= {one.program, program_name(one.program), one.program.rpartition("/")[2], *one.before}
         return [*(at for name in names for at in self._by_program.get(name, ())), *self._others]
 
     def about(self, line: JudgedLine, seen: Seen) -> set[int]:

@@ -203,7 +203,6 @@ _PATTERNED = frozenset({*FILE_TOOLS, "shell", *_KEYS})
 _OF_FILES = frozenset({"edit", "read", "write"})
 """Tools that take one path. A rule on all their paths (`edit(*)`) is one on paths, which others have too."""
 _SAME_ON_PATHS = {"grep": ("read",), "edit": ("write",), "write": ("edit",)}
-_SETTINGS = re.compile(r"(?:[A-Za-z_]\w*=\S*\s*)+")
 _BRACES = re.compile(r"(?<!\[)\{[^{}]*,[^{}]*\}")
 _SEVERAL_PATHS = re.compile(r"(?<!\[),(?!\])(?:\s|.*[*/])")
 _NO_HOST = re.compile(r"[\s/@]|^[^:]+:[0-9]+$")
@@ -241,7 +240,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         if pattern is None or (pattern == "*" and own not in _OF_FILES):
             return Rule(text=text, tool=own_tool(tool))
         key, sign, glob = pattern.partition("=")
-        if sign and key.strip().isidentifier() and not pattern.startswith("= "):
+        is_setting = own == "shell" and key.isupper()  # `FOO=* make:*` is a command with a variable
+        if sign and key.strip().isidentifier() and not pattern.startswith("= ") and not is_setting:
             return _keyed(text, tool, key.strip(), glob.strip() if key.endswith(" ") else glob)
         if not pattern.strip() or own not in _PATTERNED:
             raise ConfigurationError(_no_rule(text, tool, pattern.strip()))
@@ -359,12 +359,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 def _keyed(text: str, tool: str, key: str, glob: str) -> Rule:
     """Return a rule on one argument. What no argument of our own tools can ever be is refused."""
     own = FOREIGN_NAMES.get(tool, tool)
-    if own == "shell" and key.isupper():
-        command = _SETTINGS.sub("", f"{key}={glob}", count=1).strip() or "git log:*"
-        raise ConfigurationError(
-            f"Rule {text!r} is invalid: `{key}=` sets a variable, and is no part of a command. Write `shell({command})`. In a rule that denies "
-            "or asks, it finds the command whatever is set before it; a line that sets a variable is always asked about."
-        )
     if own == NETWORK and key != "host":
         raise ConfigurationError(
             f"Rule {text!r} is invalid: a rule on `network` names a host. Write `network(example.com)`."

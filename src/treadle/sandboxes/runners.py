@@ -326,6 +326,12 @@ _PORT = re.compile(r"(?:\bport |[:,] ?|/)(\d{2,5})\b", re.IGNORECASE)
 _LISTENS = "0A"
 """A socket that listens, in the kernel's tables."""
 _CONNECTING = re.compile(r"\b(socket|connect)")
+_BUS = re.compile(r"\b(?:to|message) bus\b|\bd-?bus\b", re.IGNORECASE)
+_LOCAL = re.compile(
+    rf"{_BUS.pattern}|unix:/|\bsocket '?\"?/|connect\w* .*/\S*(?:\.sock\b|socket\b|\.s\.)", re.IGNORECASE
+)
+"""How a program says that it has not reached a Unix socket, such as that of D-Bus or of a database."""
+_ABSOLUTE = re.compile(r"/(?!/)[^\s'\":,;()]+")
 _QUOTED = re.compile(r"""['"\u2018`]([^'"\u2019`\n]{1,500})['"\u2019`]""")
 _NAMED = re.compile(r"[\s:]([^\s:'\"\u2018\u2019`]{1,500})(?=:\s)")
 
@@ -362,8 +368,9 @@ def refusals(
     if result.exit_code == 0 and not found:
         return ()
     for line in _lines(result):
-        refusal = _refused(line, places, cwd, about)
-        if refusal is not None and refusal.kind == "other" and _CONNECTING.search(result.stderr):
+        is_local = _LOCAL.search(line) is not None
+        refusal = _unreached(line, cwd) if is_local else _refused(line, places, cwd, about)
+        if refusal is not None and refusal.kind == "other" and not is_local and _CONNECTING.search(result.stderr):
             refusal = msgspec.structs.replace(refusal, kind="network")
         if refusal is not None and not any(
             one.kind == refusal.kind and refusal.target in ("", one.target) for one in found
@@ -399,6 +406,14 @@ def _refused(line: str, places: Places, cwd: str, about: Confinement) -> Refusal
         is_hidden = bool(path) and os.path.lexists(path) and not places.hold(path)
         return Refusal(kind="read", target=path, line=line) if is_hidden else None
     return None
+
+
+def _unreached(line: str, cwd: str) -> Refusal | None:
+    """Return the Unix socket of this machine that a program has not reached, which only one outside of the sandbox does."""
+    buses = ("/run/dbus/system_bus_socket", f"/run/user/{os.getuid()}/bus") if _BUS.search(line) else ()
+    named = (*(path.rstrip(".") for path in _ABSOLUTE.findall(line)), *buses)
+    found = next((one for one in named if _is_socket(Path(one)) and not one.startswith(f"{cwd}/")), None)
+    return None if found is None else Refusal(kind="other", target=found, line=line)
 
 
 def _is_listened_on(port: str) -> bool:
@@ -1123,7 +1138,7 @@ _SOCKET_ROW = re.compile(r"[0-9a-f]+: (?:[0-9A-F]+ +){5}\d+(?: (.*))?")
 """A row of the kernel's table of Unix sockets. `@` stands for the NUL that begins a name of the network; a name may hold a line's end."""
 
 
-def _is_socket(entry: "os.DirEntry[str]") -> bool:
+def _is_socket(entry: "os.DirEntry[str] | Path") -> bool:
     with suppress(OSError):
         return stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)
     return False

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from treadle.errors import InvalidArguments
-from treadle.shell.judging import analyse, hosts_of, known, plain_words
+from treadle.shell.judging import NAMING_HOSTS, analyse, hosts_of, known, plain_words
 from treadle.shell.programs import MODULE_RUNNERS, PROGRAMS, program_name
 from treadle.shell.reading import Invocation
 from treadle.tools.needs import GIT, UNCONFINED, Need, parse_need
@@ -52,7 +52,7 @@ def _needs(one: Invocation) -> Iterator[Need]:
             case "git":
                 yield GIT
             case "network":
-                hosts = hosts_of(one) if program_name(one.program) in ("curl", "wget") else ()
+                hosts = hosts_of(one) if program_name(one.program) in NAMING_HOSTS else ()
                 is_local = program_name(one.program) in ("rsync", "scp") and not any(
                     ":" in word for word in one.arguments
                 )

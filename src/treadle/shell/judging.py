@@ -12,6 +12,7 @@ from treadle.shell.programs import (
     CHANGING_GIT,
     CODE_OPTIONS,
     INTERPRETERS,
+    LOOKING,
     LOSING,
     MODULE_RUNNERS,
     PROGRAMS,
@@ -29,6 +30,7 @@ from treadle.shell.programs import (
 from treadle.shell.reading import MAX_COMMANDS, Access, Doubt, Extent, Invocation, Line, Touched, read
 
 __all__ = [
+    "NAMING_HOSTS",
     "Known",
     "analyse",
     "changes_nothing",
@@ -98,7 +100,7 @@ def reads_only(line: Line) -> bool:
 def changes_nothing(one: Invocation) -> bool:
     """Whether a command is known to read, with options that are known. What its paths say is not looked at."""
     found = known(one)
-    return found.does == "reads" and not found.problem and not one.via
+    return found.does == "reads" and not found.problem and not one.via and not one.settings
 
 
 def _judged(line: Line, *, depth: int) -> Line:
@@ -158,7 +160,7 @@ _BEFORE_SUBCOMMAND = frozenset({"--no-pager", "-P", "--no-optional-locks"})
 """Options of git before the subcommand that change nothing in what it reads or runs."""
 _ASKING = frozenset({"--version", "-V"})
 _SAYING = frozenset(
-    "python pypy node nodejs ruby perl php lua git make gmake cmake gcc g++ clang cc java docker podman kubectl npm uv ruff black isort mypy pylint pip pip3 gh".split()
+    "python pypy node nodejs ruby perl php lua git make gmake cmake gcc g++ clang cc java docker podman kubectl npm uv ruff black isort mypy pylint pip pip3 gh curl wget aws psql deno".split()
 )
 """Programs that say their version and do nothing else. Others obey a file of the folder before: `yarnPath`, `.mvn/jvm.config`, plugins of `.flake8`."""
 _LISTS = {
@@ -186,6 +188,11 @@ _SED = re.compile(
 _AWK = re.compile(r"[^|&`@]*(?:&&[^|&`@]+)*")
 _AWK_STARTS = re.compile(r"system|getline|ARGV|ARGC|ENVIRON|SYMTAB|PROCINFO|print(?:[^>]|>=)*>(?!=)")
 """What starts a program, reads a file that no word names, or writes one."""
+_PLAIN_SETTING = re.compile(
+    r"user\.(name|email)|init\.defaultbranch|(pull|rebase|fetch|push|merge|color|advice|log|rerere|commit)\.(rebase|ff|autostash|autosquash|prune|default|autosetupremote|ui|date|enabled|conflictstyle|verbose)",
+    re.IGNORECASE,
+)
+"""Settings of git that name no program, file or address."""
 _COUNTS = re.compile(r"(?<!%)(?:%%)*%[^%a-zA-Z]*[hlLjztq]*n")
 """A form of printf that sets the variable that an argument names."""
 _JQ_READS = re.compile(r"\b(import|include|modulemeta|input_filename|ENV|env)\b(?<!\.env)|\$\s*(ENV|__loc__)")
@@ -199,6 +206,9 @@ def known(one: Invocation) -> Known:
     first = 1
     if name == "command" and one.words[1:2] in (("-v",), ("-V",)):
         return Known(name=name, does="reads", program=PROGRAMS["true"])
+    if name in LOOKING and LOOKING[name].fullmatch("".join(f"{word}\0" for word in one.arguments)):
+        places = tuple(range(2, len(one.words)))
+        return Known(name=name, does="reads", program=PROGRAMS["cat"], operands=one.words[2:], places=places)
     if name in SUBCOMMANDS:
         first = next((at for at, word in enumerate(one.words) if at and word not in _BEFORE_SUBCOMMAND), len(one.words))
         if one.words[1:] and set(one.words[1:]) <= _ASKING and name in _SAYING:
@@ -227,7 +237,7 @@ def known(one: Invocation) -> Known:
     found = _parsed(one, name, program, first)
     problem = found.problem or _problem(one, found)
     hides = bool(problem) or program_name(one.program) in SHELLS
-    if name == "git config" and "--local" not in found.options:
+    if name == "git config" and "--local" not in found.options and program.does == "reads":
         found = structs.replace(found, paths=(*found.paths, *map(posixpath.expanduser, _GIT_SETTINGS)))
     return structs.replace(found, problem=problem, does="acts" if problem else found.does, hides=hides)
 
@@ -379,6 +389,7 @@ _CHECKS: Mapping[str, Callable[[Invocation, Known], bool]] = {
     "ps": _shows_no_environment,
     **dict.fromkeys(("curl", "wget"), lambda one, _: bool(hosts_of(one))),
     "git clone": lambda _, found: not any("::" in word for word in found.operands),
+    "git config": lambda _, found: found.does == "reads" or bool(_PLAIN_SETTING.fullmatch("".join(found.operands[:1]))),
 }
 """What has to hold of the operands of a program."""
 _WHY = {
@@ -391,6 +402,7 @@ _WHY = {
     "ps": "`ps e` shows the environment variables of other programs.",
     **dict.fromkeys(("curl", "wget"), "The command names no plain address."),
     "git clone": "`git clone` runs a program for an address of this form.",
+    "git config": "This setting of git may start programs.",
 }
 
 
@@ -439,14 +451,22 @@ def runs_input(one: Invocation) -> bool:
 
 
 def hosts_of(one: Invocation) -> tuple[str, ...]:
-    """Return the hosts, with their ports, that `curl` or `wget` is given; none where one address is not plain."""
-    found = _parsed(one, "curl", PROGRAMS.get(program_name(one.program), PROGRAMS["curl"]), 1)
-    hosts = [_ADDRESS.fullmatch(word) for word in found.operands]
+    """Return the hosts, with their ports, that `curl` or its like is given; none where one address is not plain."""
+    name = program_name(one.program)
+    found = _parsed(one, "curl", PROGRAMS.get(name, PROGRAMS["curl"]), 1)
+    named = found.operands
+    if name in _NAMING_ONE:  # `http POST :8000/x a=b`
+        named = tuple(f"localhost{word}" if word[:1] == ":" else word for word in named if not word.isupper())[:1]
+    hosts = [_ADDRESS.fullmatch(word) for word in named]
     if not hosts or not all(hosts) or any(map(_FILE_OF_CURL.search, one.arguments)):
         return ()
     return tuple(dict.fromkeys(one["host"].lower() for one in hosts if one is not None))
 
 
+_NAMING_ONE = frozenset(("http", "https", "xh", "xhs"))
+"""Programs that are given one address, behind a method and before what they send."""
+NAMING_HOSTS = _NAMING_ONE | {"curl", "wget"}
+"""Programs whose words name the hosts that they reach."""
 _FILE_OF_CURL = re.compile(r"^(-[A-Za-z]+|--[a-z-]+=)?@|%output\{")
 """A value that is read from a file, or written to one."""
 _ADDRESS = re.compile(r"(?:https?://)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*(?::\d+)?)(?:[/?#][^{}\[\]\s]*)?")
@@ -548,6 +568,8 @@ def _join(folder: str, path: str) -> str:
 def _paths(one: Invocation, found: Known) -> Iterator[Touched]:
     """Yield every path that a command may touch. Where nothing is known of it each word may be one, and it may be written."""
     program = found.program
+    for text in (part for word in one.settings for part in _parts(word)[1:]):
+        yield from (Touched(path=_join(folder, text), access="write") for folder in one.folders)
     named: list[tuple[str, int, Access]]
     extent: Extent
     if program is None or found.problem:
@@ -674,7 +696,7 @@ def _ends(path: str) -> list[str]:
 
 # --- Inner: what a command starts in its turn, as far as its words show it, so that a rule that denies finds it. It allows nothing.
 
-_ASSIGNMENT = re.compile(r"^\w+=")
+_ASSIGNMENT = re.compile(r"\w+=\S*$")
 _BLANK = re.compile(r"[ \t\n;|&]")
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "CHANGING_GIT",
     "CODE_OPTIONS",
     "INTERPRETERS",
+    "LOOKING",
     "LOSING",
     "MODULE_RUNNERS",
     "PROGRAMS",
@@ -125,6 +126,13 @@ _GREP = _reads(
 _READERS = {
     **_each("true false : echo", _reads(operands="text", is_text=True)),
     **_each("pwd who users whoami groups logname tty uptime nproc arch", _reads("-LPprs", operands="text", most=0)),
+    "id": _reads("-ugnGrz --user --group --groups --name --real", operands="text"),
+    **_each("locale getconf lscpu lsblk pstree pidof", _reads("-aknpceblUu", operands="text")),
+    **_each("xzcat zstdcat lz4cat", _reads("-kq")),
+    "nm": _reads("-aACDgnoprSuU"),
+    "size": _reads("-ABdotx"),
+    "bc": _reads("-lqs"),
+    "zipinfo": _reads("-12smlvhtz"),
     **_each("uname which type basename dirname seq expr sleep factor cal", _reads("-aspPnmrivougGVz", values="-s", operands="text")),
     "printf": _reads(operands="text"),
     "date": _reads("-uRI --utc --rfc-email", values="-d --date --iso-8601= --rfc-3339", operands="text"),
@@ -317,7 +325,14 @@ _GIT = {
     "remote get-url": _reads("--push --all", operands="text"),
     "worktree list": _reads("-vz --porcelain --verbose", operands="text"),
     "config": _reads("-lz --list --get --get-all --get-regexp --show-origin --show-scope --global --local --system --name-only", values="--type --default", operands="text"),
+    "submodule status": _reads("-q --quiet --cached --recursive", operands="git_paths"),
     # what follows changes the history or the files of the repository
+    "submodule update": _writes(
+        "-qNf --quiet --init --recursive --remote --no-fetch --force --single-branch --progress --checkout --merge --rebase --dissociate",
+        values="-j --jobs --depth",
+        operands="git_paths",
+        needs=("unconfined",),
+    ),
     "add": _writes("-Auvnp --all --update --verbose --dry-run --intent-to-add --patch", operands="git_paths", needs=("git",)),
     "commit": _writes(
         "-aqvsp --all --quiet --verbose --signoff --allow-empty --no-edit --dry-run --allow-empty-message",
@@ -364,6 +379,7 @@ CHANGING_GIT = MappingProxyType(
     {
         "branch": _writes("-dDmMcCfu --delete --force --move --copy --unset-upstream --track", values="--set-upstream-to", operands="text", needs=("git",)),
         "tag": _writes("-adf --annotate --delete --force", values="-m --message", operands="text", needs=("git",)),
+        "config": _writes("--local --add --unset", operands="text", needs=("unconfined",)),
     }
 )
 """What subcommands of git do that only list where nothing is named: `git branch x`."""
@@ -391,6 +407,7 @@ LOSING = MappingProxyType(
             "revert": "--abort --quit --skip",
             "rm": _FORCE,
             "stash": "drop clear",
+            "submodule": _FORCE,
             "switch": f"{_FORCE} --discard-changes -C --force-create",
             "tag": f"{_FORCE} -d --delete",
             "clean": "clean",
@@ -460,8 +477,22 @@ PROGRAMS = MappingProxyType(
             operands="text",
             needs=("network",),
         ),
-        **_each("gh glab ssh scp sftp rsync ftp ping dig nslookup host aws gcloud az heroku flyctl vercel netlify terraform tofu pulumi helm pipx huggingface-cli hf kaggle gsutil", _NETWORK),
-        **_each("docker podman nerdctl docker-compose podman-compose kubectl minikube kind systemctl service launchctl apt apt-get dnf yum pacman brew snap journalctl", _OUTSIDE),
+        **_each(
+            """
+            gh glab ssh scp sftp rsync ftp lftp ping dig nslookup host whois traceroute nmap aws gcloud az heroku flyctl fly vercel netlify wrangler firebase supabase railway doctl terraform tofu
+            terragrunt pulumi helm pipx huggingface-cli hf kaggle gsutil twine nc ncat netcat telnet grpcurl websocat ab wrk hey redis-cli psql pg_dump pg_restore pg_isready createdb dropdb mysql
+            mysqldump mysqladmin mariadb mongosh mongo mongodump mongorestore cqlsh clickhouse-client ansible ansible-playbook ansible-galaxy vault consul nomad argocd flux istioctl
+            """,
+            _NETWORK,
+        ),
+        **_each("http https xh xhs", _program("acts", "-vhbfjIF --verbose --headers --body --form --json --ignore-stdin --follow", values="-aAp --auth --auth-type --timeout", operands="text", needs=("network",))),
+        **_each(
+            """
+            docker podman nerdctl docker-compose podman-compose kubectl minikube kind systemctl service launchctl apt apt-get dnf yum pacman brew snap journalctl vagrant crontab at batch systemd-run
+            busctl gdbus dbus-send loginctl hostnamectl timedatectl notify-send
+            """,
+            _OUTSIDE,
+        ),
         **_each("sudo su doas pkexec", _OUTSIDE),
         "env": _reads(operands="text"),
         "hostname": _reads("-fsi", operands="text", most=0),
@@ -485,6 +516,12 @@ PROGRAMS = MappingProxyType(
         **{f"uv {name}": _NETWORK for name in "sync add remove lock pip tool publish build venv python".split()},
         **{f"uv pip {name}": _CODE for name in "list show freeze check tree".split()},
         **{f"{name} {act}": _CODE for name in ("terraform", "tofu") for act in ("fmt", "version", "validate")},
+        **{f"helm {act}": _CODE for act in ("template", "lint", "version", "package", "create")},
+        **{f"bundle {name}": _NETWORK for name in "install update add outdated".split()},
+        **{f"composer {name}": _NETWORK for name in "install update require create-project outdated audit".split()},
+        **{f"gem {name}": _NETWORK for name in "install update push fetch".split()},
+        **{f"mix {name}": _NETWORK for name in "deps.get deps.update hex.publish".split()},
+        **{f"dotnet {name}": _NETWORK for name in "restore add nuget".split()},
         **{f"poetry {name}": _NETWORK for name in "install add update lock publish".split()},
         **{f"{manager} {name}": _NETWORK for manager in ("conda", "mamba", "micromamba") for name in "install create update search".split()},
         **{f"rustup {name}": _NETWORK for name in "update install toolchain component target".split()},
@@ -498,7 +535,7 @@ PROGRAMS = MappingProxyType(
 SUBCOMMANDS = MappingProxyType(
     {
         **dict.fromkeys(
-            "git ruff docker podman kubectl cargo go pip pip3 npm pnpm yarn uv poetry pipenv pdm dotnet helm terraform tofu brew apt apt-get systemctl composer bundle mix alembic conda mamba micromamba rustup dvc".split(), 1
+            "git ruff docker podman kubectl cargo go pip pip3 npm pnpm yarn uv poetry pipenv pdm dotnet helm terraform tofu brew apt apt-get systemctl composer bundle mix alembic conda mamba micromamba rustup dvc gem".split(), 1
         ),
         **dict.fromkeys("gh glab aws az".split(), 2), "gcloud": 3,
     }
@@ -535,6 +572,13 @@ WRAPPERS = frozenset(
     """.split()
 )
 """Programs that start what their words or settings name, carry out a text, or read files that nothing names: no rule by prefix allows one."""
+LOOKING = MappingProxyType(
+    {
+        **dict.fromkeys(("tar", "bsdtar", "gtar"), re.compile(r"-?[tvzjJ]*t[tvzjJ]*f\0[^-:\0][^:\0]*\0(?:[^-\0][^\0]*\0)*")),
+        "unzip": re.compile(r"-(?:[lvt]|lv|Z1?)\0(?:[^-\0][^\0]*\0)+"),
+    }
+)
+"""Programs that only read with these arguments, the first of which says so."""
 SEARCHING = frozenset("ag ack ug ugrep rga pt sift semgrep gitleaks trufflehog detect-secrets codespell typos ctags cloc tokei scc".split())
 """Programs that read all that lies in their folder, where no word names a file."""
 # fmt: on

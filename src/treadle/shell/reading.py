@@ -25,6 +25,7 @@ __all__ = [
     "Touched",
     "leads_up",
     "read",
+    "without_starters",
 ]
 
 Access: TypeAlias = Literal["read", "write"]
@@ -65,6 +66,13 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     """Which words are patterns of names: their places."""
     expanded: frozenset[int] = frozenset()
     """Which words the shell makes into something that the line does not show: `$X`."""
+    before: tuple[str, ...] = ()
+    """What stands before the program and changes only how it is started: `PYTHONPATH=src`, `timeout 60`."""
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The variables that are set for it."""
+        return tuple(one for one in self.before if "=" in one and not one.startswith("-"))
 
     @property
     def program(self) -> str:
@@ -181,7 +189,7 @@ _EXPANDS = "The shell expands this word, and the result is unknown."
 _WILD = frozenset("*?[")
 _OPENS_EXPANSION = frozenset("{([@*#?$!-'\"_")
 """What follows a `$` that expands to something, beside letters and digits."""
-_BEFORE_COMMANDS = frozenset(("if", "then", "else", "elif", "while", "until", "do", "{", "time", "coproc"))
+_BEFORE_COMMANDS = frozenset(("!", "if", "then", "else", "elif", "while", "until", "do", "{", "time", "coproc"))
 """Reserved words that a command may follow."""
 _BEFORE_WORDS = frozenset(("for", "select", "case", "function", "[[", "((", "]]", "fi", "done", "esac", "}"))
 """Reserved words that no command follows."""
@@ -194,10 +202,27 @@ _CHANGING = frozenset(
 """Builtins that change how the shell reads or carries out what follows, or which variables it has."""
 _HARMLESS = re.compile(
     r"(?:CI|DEBUG|VERBOSE|NODE_ENV|RAILS_ENV|RACK_ENV|APP_ENV|FLASK_ENV|LOG_LEVEL|RUST_LOG|RUST_BACKTRACE|PYTHONUNBUFFERED|PYTHONDONTWRITEBYTECODE"
-    r"|FORCE_COLOR|NO_COLOR|CLICOLOR|COLUMNS|TERM|GOOS|GOARCH|CGO_ENABLED|TESTING|COVERAGE)=[\w.+-]*",
+    r"|FORCE_COLOR|NO_COLOR|CLICOLOR|COLUMNS|TERM|GOOS|GOARCH|CGO_ENABLED|TESTING|COVERAGE|TZ)=[\w.+-]*|(?:LC_[A-Z]+|LANG)=(?:C|POSIX|C\.UTF-8|en_US\.UTF-8)",
     re.ASCII,
 )
 """Settings of a variable that change neither what a program runs nor which files it reads."""
+_STRICT = re.compile(
+    r"PATH|CDPATH|LOCPATH|ENV|IFS|GLOBIGNORE|POSIXLY_CORRECT|PS\d|OPTIND|OPTARG|OPTERR|UID|EUID|PPID|TMOUT|EXECIGNORE|FIGNORE|FUNCNEST|INPUTRC|UNZIP|ZIPINFO|COMPREPLY"
+    r"|(LD|DYLD|BASH|GIT|SSH|GCONV|XDG|COMP|HIST|SHELL|LESS|READLINE)(_\w*)?|(HIST|SHELL|LESS)\w*"
+    r"|\w*(HOME|OPT|OPTS|OPTIONS|FLAGS|PROXY)|\w*(PRELOAD|COMMAND|WRAPPER|EDITOR|VISUAL|PAGER|BROWSER|ASKPASS|CONFIG|STARTUP)\w*",
+    re.IGNORECASE,
+)
+"""Names of variables that change which program runs, how the shell reads, or which options a program has: nothing vouches for a command with one."""
+_STARTERS = {
+    **dict.fromkeys(("timeout", "gtimeout"), re.compile(r"(?:--foreground\0|-[ks]\0\w+\0)*[0-9.]+[smhd]?\0")),
+    "nice": re.compile(r"(?:-n\0[0-9]+\0|-n?[0-9]+\0)?"),
+    "stdbuf": re.compile(r"(?:-[ioe][L0]\0)+"),
+    "env": re.compile(r"(?:\w+=[^\0]*\0)*", re.ASCII),
+}
+"""Programs that start another one as it is, and their arguments before it: `timeout 60 make` is `make`."""
+_CHANGES_FOLDER = re.compile(r"-\w*C|--c")
+"""Options of `env` with which it starts a program in another folder."""
+_STATUS = re.compile(r"\?|\{PIPESTATUS\[[0-9@]\]\}")
 _REDIRECTIONS = ("&>>", "&>", "<<<", "<<", "<>", "<&", ">>", ">&", ">|", "<", ">")
 _ASSIGNED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 
@@ -281,7 +306,7 @@ class _Reader:
         target, is_pattern, is_expanded = self._one_word()
         if operator in (">&", "<&") and (target.isdigit() or target == "-"):
             return
-        if not target or is_pattern or operator in (">&", "<&"):
+        if not target or is_pattern or "$" in target or operator in (">&", "<&"):
             self._doubt("This redirection is not analysed.", self._text[start : self._at])
         if is_expanded or is_pattern:
             return
@@ -338,6 +363,9 @@ class _Reader:
                         self._doubt("The command continues a word on the next line.", self._text[start:])
                     found.append(after)
                     self._at += 1
+                case "$" if status := self._status():
+                    found.append(one + status)
+                    self._at += len(status)
                 case "$" if self._expands():
                     is_expanded = True
                     found.append(one + self._substitution())
@@ -382,7 +410,7 @@ class _Reader:
                 is_expanded = True
             elif one == "`":
                 is_expanded = True
-            elif one == "$" and self._expands(is_quoted=True):
+            elif one == "$" and not self._status() and self._expands(is_quoted=True):
                 is_expanded = True
                 one += self._substitution()
             found.append(one)
@@ -412,6 +440,11 @@ class _Reader:
         self.redirections += inner.redirections
         return whole
 
+    def _status(self) -> str:
+        """Return the rest of a `$?` that `echo` shows: a number, which changes nothing. Empty for anything else."""
+        found = _STATUS.match(self._text, self._at) if self._words[:1] == ["echo"] else None
+        return found[0] if found else ""
+
     def _expands(self, *, is_quoted: bool = False) -> bool:
         """Whether the `$` before the place where the reader is expands to something."""
         after = self._text[self._at : self._at + 1]
@@ -431,11 +464,7 @@ class _Reader:
         """
         words, starts, patterns, expanded = self._words, self._starts, self._patterns, self._expanded
         self._words, self._starts, self._patterns, self._expanded = [], [], set(), set()
-        skipped = 0
-        while skipped < len(words) and self._comes_before(words[skipped], starts[skipped]):
-            if words[skipped] != "!" and not _HARMLESS.fullmatch(words[skipped]):
-                self._doubt(_about(words[skipped]), words[skipped])
-            skipped += 1
+        before, skipped = self._read_before(words, starts, patterns)
         rest = words[skipped:]
         if not rest:
             return
@@ -456,16 +485,34 @@ class _Reader:
             folders=self._folders,
             patterns=frozenset(at - skipped for at in patterns),
             expanded=frozenset(at - skipped for at in expanded),
+            before=tuple(before),
         )
-        self.invocations += _in_their_folder(one)
+        started = without_starters(one)
+        if started.program == "env" and any(map(_CHANGES_FOLDER.match, started.arguments)):
+            self._doubt("The folder that this command changes to is unknown.", text)
+        self.invocations += _in_their_folder(started)
         if rest[0] == "cd":
             has_succeeded = sign == "&&" and not skipped and self._before not in ("||", "|", "|&")
             self._change_folder(one, has_succeeded=has_succeeded)
 
+    def _read_before(self, words: list[str], starts: list[int], patterns: set[int]) -> tuple[list[str], int]:
+        """Return what stands before a program and is kept with it, and where the program is."""
+        found: list[str] = []
+        at = 0
+        while at < len(words) and self._comes_before(words[at], starts[at]):
+            word, after = words[at], "".join(words[at + 1 : at + 2])
+            is_timed = word == "time" and after != "" and not after.startswith("-")
+            if is_timed or (at + 1 < len(words) and at not in patterns and _is_setting(word)):
+                found.append(word)
+            elif word != "!" and not _HARMLESS.fullmatch(word):
+                self._doubt(_about(word), word)
+            at += 1
+        return found, at
+
     def _comes_before(self, word: str, start: int) -> bool:
         """Whether a word comes before a command: it sets a variable, or is reserved. In quotes it is a word like any other."""
         is_bare = self._text[start : start + len(word) + 1].strip(" \t\n;") == word
-        return self._is_assigned(word, start) or (is_bare and (word == "!" or word in _BEFORE_COMMANDS))
+        return self._is_assigned(word, start) or (is_bare and word in _BEFORE_COMMANDS)
 
     def _is_assigned(self, word: str, start: int) -> bool:
         """Whether a word before a command sets a variable."""
@@ -508,6 +555,47 @@ def _below(folders: Sequence[str], name: str) -> set[str]:
     return {*map(posixpath.normpath, joined), *filter(leads_up, joined)}
 
 
+def _is_setting(word: str) -> bool:
+    """Whether a word before a program sets a variable that a rule can name."""
+    name, sign, _ = word.partition("=")
+    return (
+        bool(sign)
+        and name.isascii()
+        and name.isidentifier()
+        and not (_STRICT.fullmatch(name) or _HARMLESS.fullmatch(word))
+    )
+
+
+def without_starters(one: Invocation) -> Invocation:
+    """Return a command without the programs that only start it: `timeout 60 make` is `make`, and `env A=b make` is it with a variable."""
+    while (form := _STARTERS.get(one.program)) is not None:
+        found = form.match("".join(f"{word}\0" for word in one.arguments))
+        count = 1 + (found[0].count("\0") if found else 0)
+        before = [word for word in one.words[:count] if not _HARMLESS.fullmatch(word)]
+        started = one.words[count : count + 1]
+        is_known = found is not None and (one.patterns | one.expanded).isdisjoint(range(count + 1))
+        if (
+            not is_known
+            or not started
+            or started[0].startswith("-")
+            or not all(_is_setting(word) for word in before if "=" in word)
+        ):
+            break
+        one = _shifted(one, count, before=(*one.before, *before))
+    return one
+
+
+def _shifted(one: Invocation, count: int, *, before: tuple[str, ...]) -> Invocation:
+    """Return a command without its first words, of which some are kept before it."""
+    return structs.replace(
+        one,
+        words=one.words[count:],
+        patterns=frozenset(at - count for at in one.patterns if at >= count),
+        expanded=frozenset(at - count for at in one.expanded if at >= count),
+        before=before,
+    )
+
+
 def _in_their_folder(one: Invocation) -> tuple[Invocation, ...]:
     """Return a command as it is carried out: `git -C src log` is `cd src` and `git log` there."""
     words, unknown = one.words, one.patterns | one.expanded
@@ -515,13 +603,11 @@ def _in_their_folder(one: Invocation) -> tuple[Invocation, ...]:
     if words[:2] != ("git", "-C") or not is_plain or not words[2] or words[2].startswith(("-", "+")):
         return (one,)
     return (
-        structs.replace(one, words=("cd", words[2]), patterns=frozenset(), expanded=frozenset()),
+        structs.replace(one, words=("cd", words[2]), patterns=frozenset(), expanded=frozenset(), before=()),
         structs.replace(
-            one,
+            _shifted(one, 2, before=one.before),
             words=("git", *words[3:]),
             folders=tuple(sorted(_below(one.folders, words[2]))),
-            patterns=frozenset(at - 2 for at in one.patterns),
-            expanded=frozenset(at - 2 for at in one.expanded),
         ),
     )
 

@@ -21,7 +21,7 @@ from treadle.shell.programs import (
     WRAPPERS,
     program_name,
 )
-from treadle.shell.reading import Invocation, Line, read
+from treadle.shell.reading import Invocation, Line, read, without_starters
 
 __all__ = ["CommandPattern", "exact", "finds", "kind_of", "suggested"]
 
@@ -185,6 +185,7 @@ def _longs(option: str) -> tuple[str, ...]:
 # nothing.
 
 _WILD = re.compile(r"[*?\[]")
+_SET = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _UP = re.compile(r"(?<![^/=:,@])\.\.(?![^/=:,@])")
 _SEVERAL = "contains more than one command. Write one rule for each: the commands of a line are checked one by one."
 
@@ -200,6 +201,8 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
     """Whether further words may follow."""
     line: str = ""
     """The whole line that it means, and no other; empty for a pattern on commands."""
+    settings: tuple[str, ...] = ()
+    """The variables that may be set for the command: `CC=gcc`, or with any value `CC=*`."""
 
     @staticmethod
     def parse(text: str) -> "CommandPattern":
@@ -224,7 +227,11 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         problem = _problem(body) or _mistake(text.strip(), words)
         if problem is not None:
             raise ConfigurationError(f"The command pattern {text!r} {problem}")
-        return CommandPattern(text=text, words=words, is_prefix=is_prefix)
+        count = next((at for at, word in enumerate(words) if not _SET.match(word)), 0)
+        if not words:
+            return CommandPattern(text=text, words=(), is_prefix=is_prefix)
+        one = without_starters(Invocation(words=words[count:], text=text, before=words[:count]))
+        return CommandPattern(text=text, words=one.words, is_prefix=is_prefix, settings=one.settings)
 
     @property
     def never_allows(self) -> str:
@@ -291,7 +298,8 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
             one: The command.
             is_away: Whether it may start in another folder than the root folder.
         """
-        return not self.line and self._names(one) and not (is_away and self._is_bound(one))
+        is_set = all(word in self.settings or _any_value(word) in self.settings for word in one.settings)
+        return not self.line and is_set and self._names(one) and not (is_away and self._is_bound(one))
 
     def _names(self, one: Invocation) -> bool:
         words, wanted = plain_words(one.words), plain_words(self.words)
@@ -330,6 +338,8 @@ class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the pattern finds a command, in any order and spelling of its options, and by any path of its program."""
         if not self.words:
             return not self.line
+        if any(fnmatch.fnmatchcase(name, self.words[0]) for name in one.before):
+            return True
         names = {one.program, program_name(one.program), one.program.rpartition("/")[2]}
         if not any(fnmatch.fnmatchcase(name, self.words[0]) for name in names):
             return False
@@ -356,7 +366,8 @@ _TAKES_NAMES = frozenset(
 """Programs that write nothing, whatever words `xargs` adds to theirs."""
 _NOT_OFFERED = frozenset(
     {
-        *"ssh scp sftp ftp rsync".split(),
+        *"ssh scp sftp ftp lftp rsync http https xh xhs redis-cli mongosh mongo cqlsh clickhouse-client ansible ansible-playbook vault consul nomad twine dropdb mysqladmin".split(),
+        *"nc ncat netcat nmap crontab at batch vagrant".split(),
         *(f"kubectl {one}" for one in "apply delete".split()),
         *(f"gh {one}" for one in "api auth secret".split()),
         *(f"{one} publish" for one in "npm cargo uv poetry".split()),
@@ -479,8 +490,11 @@ def _unmatched(rule: CommandPattern) -> str:
     """Return why a rule on commands without wildcards allows none, and the form that would; nothing where it allows one."""
     end = ":*" if rule.is_prefix else ""
     lines = [read(shlex.join((*rule.words, *more))) for more in (_MORE if rule.is_prefix else _MORE[:1])]
-    if not rule.is_prefix and (doubts := read(rule.text).doubts):
-        return f"{doubts[0].shown}. Write `shell(= {rule.text.strip()})`."
+    settings = [one.partition("=")[0] for one in rule.settings]
+    whole = [f"{name}=x {shlex.join(rule.words)}" for name in settings] if rule.is_prefix else [rule.text.strip()]
+    for text in whole:
+        if doubts := read(text).doubts:
+            return f"{doubts[0].shown}. Write `shell(= {text})`."
     if all(line.doubts for line in lines):
         return f"{lines[0].doubts[0].reason} Write the whole line, as in `shell(= {shlex.join(rule.words)} x)`."
     probes = [line.invocations[-1] for line in lines if not line.doubts]
@@ -525,7 +539,9 @@ def _problem(body: str) -> str | None:
 
 def _mistake(text: str, words: tuple[str, ...]) -> str | None:
     """Say what is wrong with a pattern that no command matches; None for any other."""
-    if words and " " in words[0] and "/" not in words[0]:
+    if words and all(map(_SET.match, words)):
+        return "names no program: it sets a variable. Write the command too, as in `CC=gcc make:*`."
+    if words and " " in words[0] and "/" not in words[0] and not _SET.match(words[0]):
         return f"names a program with a space. Write its words without quotes: `{words[0]}`."
     if text.endswith(": *") and words[-1] != ":":
         return f"has a space within `:*`. Write `{text.removesuffix(' *')}*`."
@@ -565,7 +581,7 @@ def suggested(line: Line) -> tuple[str, ...]:
             proven = [CommandPattern.parse(pattern) for pattern in patterns]
         except ConfigurationError:
             return exact(line)
-        is_plain = not any(_WILD.search(word) for one in proven for word in one.words)
+        is_plain = not any(one.has_wildcards for one in proven)
         if is_plain and all(any(one.allows(command) and not one.never_allows for one in proven) for command in outer):
             return patterns
     return exact(line)
@@ -593,5 +609,9 @@ def _pattern(one: Invocation) -> str:
         or turning_words(one.words) not in ((), kind[-1:])
         or (program_name(one.program) in TARGETS and len(kind) == 1)
     ):
-        return shlex.join(one.words)
-    return f"{shlex.join(kind)}:*"
+        return shlex.join((*one.settings, *one.words))
+    return f"{' '.join((*(_any_value(word) for word in one.settings), shlex.join(kind)))}:*"
+
+
+def _any_value(setting: str) -> str:
+    return f"{setting.partition('=')[0]}=*"
