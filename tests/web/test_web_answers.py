@@ -379,3 +379,12 @@ async def test_the_end_of_a_run_is_said_once(site):
         ("Completed", "The model answered."),
         ("Stopped", "The budget max_tool_calls is used up: 1 of 1."),
     ]
+
+
+async def test_a_stranded_session_says_what_it_needs_without_the_address_of_the_journal(site):
+    await submit(site.journal, "nobody", "Go")
+    async with site_of(site.journal) as other, other.browser(role="see") as eve:
+        (row,) = (await eve.get("/api/v1/sessions"))[1]["rows"]
+        _, page = await eve.get("/sessions")
+    assert (row["status"], row["why"].endswith("treadle worker --agents FILE.py")) == ("stranded", True)
+    assert site.journal.location not in page

@@ -4,6 +4,7 @@ One task reads what has changed, and every page is answered from memory: a hundr
 """
 
 import asyncio
+import shlex
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
@@ -30,7 +31,7 @@ from treadle.events import (
 from treadle.ports import HasInboxes, HasOverview, Journal, SessionFilter, SessionInfo
 from treadle.redaction import Redactor
 from treadle.state import Doubt, LeftAnswer, LeftCancellation, LeftInput
-from treadle.workers import StrandedSession, WorkerInfo, list_workers, stranded_sessions
+from treadle.workers import WorkerInfo, list_workers, stranded_sessions
 
 __all__ = ["Card", "Question", "Snapshot"]
 
@@ -159,7 +160,8 @@ class Snapshot:
         """What sessions that waited for a person will be continued with, where no run has taken it in yet."""
         self.held: frozenset[str] = frozenset()
         """Those of the running sessions that a living process runs."""
-        self.stranded: dict[str, StrandedSession] = {}
+        self.stranded: dict[str, str] = {}
+        """Why no worker continues them, without the journal's address: people of one tenant read it too."""
         self.workers: tuple[WorkerInfo, ...] = ()
         self.fault = ""
         """Why the journal cannot be read now; empty while it can."""
@@ -283,7 +285,8 @@ class Snapshot:
         has_changed = await self._list(is_whole=now - self._whole_at >= _WHOLE_SECONDS)
         old = sorted((one for one in self.infos.values() if self._is_old(one)), key=lambda one: -one.updated_at)
         for info in old[:_BATCH]:
-            self.cards[info.id] = await _card(self.journal, info)
+            card = await _card(self.journal, info)
+            self.cards[info.id] = msgspec.structs.replace(card, fault=self._without_address(card.fault))
         has_changed = has_changed or bool(old)
         if is_asked or now - self._waiting_at >= 10 * self._waiting_took:
             has_changed = await self._look_at_waiting() or has_changed
@@ -307,6 +310,10 @@ class Snapshot:
             self.infos = {**before, **found}
         self._latest = max((info.updated_at for info in found.values()), default=self._latest)
         return self.infos != before
+
+    def _without_address(self, text: str) -> str:
+        place = self.journal.location
+        return text.replace(f" --journal {shlex.quote(place)}", "").replace(place, "")
 
     def _is_old(self, info: SessionInfo) -> bool:
         card = self.cards.get(info.id)
@@ -346,7 +353,8 @@ class Snapshot:
         self.workers = await list_workers(self.journal, all=True)
         waiting = [info.id for info in self.infos.values() if info.run_status in ("queued", "running")]
         looked = [*self.left, *(one for one in waiting if one not in self.held)][:_MOST_STRANDED]
-        self.stranded = {one.session_id: one for one in await stranded_sessions(self.journal, session_ids=looked)}
+        found = await stranded_sessions(self.journal, session_ids=looked)
+        self.stranded = {one.session_id: self._without_address(one.message) for one in found}
         return (self.held, self.stranded, self.workers) != before
 
 

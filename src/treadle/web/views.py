@@ -369,7 +369,7 @@ def _of_card(snapshot: Snapshot, card: Card | None, updated_at: float) -> dict[s
     doubts = [one for one in card.doubts if one.is_told or card.id not in snapshot.held]
     status, why = _status(snapshot, card)
     if stranded is not None:
-        status, why = "stranded", stranded.message
+        status, why = "stranded", stranded
     if doubts and status != "deleted":
         status, why = "in-doubt", f"nobody knows whether {_tools(doubts)} was done; {why}"
     return {
