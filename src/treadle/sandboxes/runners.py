@@ -841,7 +841,8 @@ class Bubblewrap(_Confined):
         options += [*_options(mounts), "--chdir", _folder(command, places), "--clearenv"]
         for name, value in _environment(command, places, temporary=TEMPORARY[0]).items():
             options += ["--setenv", name, value]
-        own = sys.executable if places.hold(sys.executable) else _SYSTEM_PYTHON
+        # Where it really is: a virtual environment in a temporary folder is not seen inside.
+        own = os.path.realpath(sys.executable) if places.hold(sys.executable) else _SYSTEM_PYTHON
         connector = () if channel is None else (own, "-I", "-S", "-c", CONNECTOR, str(channel))
         checked_first = (_SHELL, "-c", _CHECK, "sh", *_expected(mounts), "--", *connector, *command.arguments)
         return Launch(

@@ -381,7 +381,8 @@ def _look(root: str, folder: str, path: str) -> Place:
         real = os.path.realpath(Path(folder, path))
     except OSError:  # a link that nobody but its owner may read
         return Place(path=named, relative=None, is_unknown=True)
-    if real != named and (other := _by_a_process(str(Path(folder, path)))) is not None:
+    is_followed = real != named or named.startswith("/proc/")  # from Python 3.13 on, what cannot be followed is left as it is
+    if is_followed and (other := _by_a_process(str(Path(folder, path)))) is not None:
         return Place(path=other, relative=None, is_unknown=True)
     is_within = real == root or real.startswith(f"{root.rstrip('/')}/")
     return Place(path=real, relative=os.path.relpath(real, root) if is_within else None, is_folder=os.path.isdir(real))  # noqa: PTH112 - false for a name that is too long, where Path raises
