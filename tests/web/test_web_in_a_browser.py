@@ -106,6 +106,28 @@ async def test_two_people_see_at_once_who_was_first_and_what_is_written_is_kept(
     await expect(writing).to_be_focused()
 
 
+async def test_an_answer_on_its_way_takes_nothing_from_what_is_written_meanwhile(browser, site):
+    for number in range(2):
+        await site.run(PAYS, f"Pay invoice {number}", agent="elsewhere")
+    page = await enter(browser, site)
+    answered = asyncio.Event()
+
+    async def hold(route):
+        response = await route.fetch()
+        await answered.wait()
+        await route.fulfill(response=response)
+
+    await page.route("**/api/v1/approvals", hold)
+    await page.get_by_role("button", name="Allow").first.click()
+    await page.locator(".reason").last.click()
+    await page.keyboard.type("No")
+    answered.set()
+    await expect(page.locator("#toast")).to_contain_text("recorded")
+    await page.keyboard.type(", never")
+    await expect(page.locator(".item")).to_have_count(1)
+    await expect(page.locator(".reason")).to_have_value("No, never")
+
+
 async def test_everything_is_done_with_the_keyboard_alone(browser, site):
     for number in range(3):
         await site.run(PAYS, f"Pay invoice {number}", agent="elsewhere")

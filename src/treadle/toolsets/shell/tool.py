@@ -381,7 +381,8 @@ def _look(root: str, folder: str, path: str) -> Place:
         real = os.path.realpath(Path(folder, path))
     except OSError:  # a link that nobody but its owner may read
         return Place(path=named, relative=None, is_unknown=True)
-    is_followed = real != named or named.startswith("/proc/")  # from Python 3.13 on, what cannot be followed is left as it is
+    # From Python 3.13 on, what cannot be followed is left as it is.
+    is_followed = real != named or named.startswith("/proc/")
     if is_followed and (other := _by_a_process(str(Path(folder, path)))) is not None:
         return Place(path=other, relative=None, is_unknown=True)
     is_within = real == root or real.startswith(f"{root.rstrip('/')}/")

@@ -101,13 +101,17 @@ function morph(old, fresh) {
   }
 }
 
-let loading = null, isStale = false;
+let loading = null, isStale = false, again = 0;
+function retry() {
+  clearTimeout(again);
+  again = setTimeout(refresh, 3000);
+}
 async function refresh() {
   if (loading) return void (isStale = true);
   loading = (async () => {
     const answer = await fetch(location.href, { headers: { "X-Part": "1" } });
     if (answer.redirected && new URL(answer.url).pathname.endsWith("/login")) return void location.reload();
-    if (!answer.ok) return;
+    if (!answer.ok) return void retry();
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("main");
     if (!fresh) return;
     morph($("#main"), document.importNode(fresh, true));
@@ -115,7 +119,7 @@ async function refresh() {
     $("#fault").hidden = !fresh.dataset.fault;
     $("#fault span").textContent = fresh.dataset.fault;
     after();
-  })().catch(() => {});
+  })().catch(retry);
   await loading;
   loading = null;
   if (isStale) {
@@ -258,7 +262,7 @@ async function submitForm(form, button) {
   try {
     const said = await send(form.dataset.api, bodyOf(form, button));
     delete form.dataset.dirty;
-    document.activeElement.blur();
+    if (form.contains(document.activeElement)) document.activeElement.blur(); // elsewhere somebody writes already
     if (form.dataset.go) {
       form.reset();
       if (!new URL(location.href).searchParams.get("session")) return void (location.href = ROOT + form.dataset.go + encodeURIComponent(said.session));
@@ -266,7 +270,7 @@ async function submitForm(form, button) {
     const item = form.closest(".item");
     const next = item && (item.nextElementSibling || item.previousElementSibling);
     await refresh();
-    if (next && next.isConnected) next.focus();
+    if (next && next.isConnected && document.activeElement === document.body) next.focus();
   } catch (error) {
     say(error.message, true);
     refresh();
