@@ -70,7 +70,9 @@ class Office:
         life = self._life
         answered = await self._answer_below(process, session)
         await session.refresh()
-        is_live = session.state.own_status == "active" and not self._is_held(process, session.id)
+        # While this process stood still, another may have taken the answer in and ended the run.
+        is_over = session.state.run is not None and session.state.run.status == "completed"
+        is_live = session.state.own_status == "active" and not is_over and not self._is_held(process, session.id)
         found = await process.journal.resumable(now=process.clock.now())
         if answered and is_live and session.id not in found and not self._is_held(process, session.id):
             life.judge.blame(f"session {session.id} is not resumable although {answered} was answered")
