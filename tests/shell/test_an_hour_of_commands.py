@@ -16,6 +16,7 @@ from treadle.permissions.policies import decide
 from treadle.resolve import memory_session
 from treadle.shell.border import border_of
 from treadle.shell.judging import analyse, reads_only
+from treadle.tools.needs import UNCONFINED, Need
 
 LIST = Path(__file__).parents[3] / "shared/guard/commands.txt"
 """Of another repository: it is read where it is there, and a part of it stands here."""
@@ -90,6 +91,28 @@ def test_a_copy_on_this_machine_needs_no_network_and_pip_as_a_module_does():
         == border_of("pip install x")
         != ()
     )
+
+
+def test_a_program_reaches_a_database_by_its_socket_where_no_host_is_named():
+    for line in (
+        "psql -l",
+        "PGDATABASE=x psql",
+        "psql -h /tmp x",
+        "pg_dump x",
+        "mysql -e 'select 1'",
+        "psql postgres:///x",
+    ):
+        assert border_of(line) == (UNCONFINED,), line
+    for line in (
+        "psql -h db x",
+        "psql -hdb",
+        "psql --host=db",
+        "PGHOST=db psql",
+        "psql postgres://db/x",
+        "psql 'host=db user=x'",
+        "mysql --host db",
+    ):
+        assert border_of(line) == (Need("network", "*"),), line
 
 
 @pytest.mark.row("P15", "P14")

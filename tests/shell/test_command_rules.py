@@ -234,7 +234,7 @@ def test_a_pattern_with_wildcards_says_so():
         ("wget example.com:*", "without `:*`"), ("sudo:*", "without `:*`"), ("env:*", "without `:*`"), ("xargs:*", "without `:*`"), ("sqlite3:*", "without `:*`"), ("m4:*", "without `:*`"), ("python3", "shell(python3 calc.py)"), ("bash -s", "shell(bash calc.py)"),
         ("deno:*", "shell(deno test:*)"), ("python -u x.py:*", "shell(python x.py:*)"), ("docker run:*", "without `:*`"), ("sed -i:*", "without `:*`"),
         ("make -f x:*", "without `:*`"), ("git worktree add:*", "without `:*`"), ("npm --prefix x test:*", "without `:*`"), ("timeout * make", "without `*`"),
-        ("git -C src log:*", "shell(git log:*)"), ("git -C src add x", "shell(git add x)"), ("export:*", "shell(= export x)"),
+        ("git -C src log:*", "shell(git log:*)"), ("git -C src add x", "shell(git add x)"), ("export:*", "shell(= export)"),
         ("PATH=* make:*", "shell(= PATH=x make)"), ("PATH=x make", "shell(= PATH=x make)"), ("echo $X", "shell(= echo $X)"), ("rm ~/x", "shell(= rm ~/x)"), ("for x", "shell(= for x)"), ("source x", "shell(= source x)"),
     ],
 )  # fmt: skip

@@ -44,7 +44,7 @@ def test_each_simple_command_of_a_line_is_found_with_its_words(source, found):
         "coproc rm x", "time -p rm x", "PATH=x time rm x", "if true; then rm x; fi", "for x in a; do rm x; done", "while true; do rm x; done",
         "f() { rm x; }; f", "function f { rm x; }", "[[ -f x ]]", "[ -f x ]", "case x in x) rm x;; esac", "((x=1))",
         "X=1", "PATH=. ls", "LD_PRELOAD=./x ls", "BASH_ENV=x ls", "GIT_PAGER=x git log", "IFS=a ls", "NODE_OPTIONS=-rx node a.js", "HOME=. ls", "RUSTC_WRAPPER=./x cargo test",
-        "X=* ls", "X=$Y ls", "X=~ ls", "X={a,b} ls", "LC_ALL=ja_JP.SJIS; ls", "env -C src ls", "X+=1 ls", "cat $?", "echo x > $?", "echo $?$X", "rm -- $?", "X=$? echo", "! echo $?", "echo ${?:-x}", "a=(1 2)", "ls &", "nohup sleep 999 &", "echo 'open", 'echo "open', "echo a{b,c}", "{ls,-l}",
+        "X=* ls", "X=$Y ls", "X=~ ls", "X={a,b} ls", "LC_ALL=ja_JP.SJIS; ls", "X+=1 ls", "cat $?", "echo x > $?", "echo $?$X", "rm -- $?", "X=$? echo", "! echo $?", "echo ${?:-x}", "a=(1 2)", "ls &", "nohup sleep 999 &", "echo 'open", 'echo "open', "echo a{b,c}", "{ls,-l}",
         "ls ~", "ls --to=~/x",
         "cat -n2<<<f", "cat -n2<<'E'\nx\nE\n", "ls <>x", "ls >&x", "ls > $X", "cat <<E\n$(id)\nE\n",
         "cat <<E\nhi\n E\nrm x\n", "ls;;id", "", "   ", "ls\rid", "ls\u00a0x", "ls\u200bx", "ls\x00", "ls \ud800",
@@ -80,7 +80,7 @@ def test_a_command_with_too_much_in_it_is_asked_about(line):
 @pytest.mark.parametrize(
     ("source", "touched"),
     [
-        ("cut -d/ -f1 a", {"a"}), ("cut -d / -f1 a", {"a"}), ("sort -t/ -k 2 a", {"a"}), ("paste -d / a b", {"a", "b"}), ("join -t/ a b", {"a", "b"}),
+        ("cut -d/ -f1 a", {"a"}), ("cut -d / -f1 a", {"a"}), ("sort -t/ -k 2 a", {"a"}), ("paste -d / a b", {"a", "b"}),
         ("grep -e /x a", {"a"}), ("grep --include=/x y a", {"a"}), ("grep -- -e /x", {"/x"}), ("cut -- -d /x", {"-d", "/x"}),
         ("git log -p --format='%h/%s' -- a", {"a"}), ("git log -p --author /x -- a", {"a"}), ("rg --files /x", {"/x"}), ("column -s/ a", {"a"}),
     ],
@@ -91,9 +91,8 @@ def test_the_value_of_an_option_is_no_path_where_it_never_is_one(source, touched
 
 @pytest.mark.parametrize(
     "source",
-    ["head -6c k", "tail -9c k", "git grep -v -- src k", "od -c k", "od -An -c k", "od -s k", "od -t c k", "od -l k", "od -An -tx1 k", "hexdump -c k", "hexdump -o k", "hexdump -n 8 k", "xxd -t k", "xxd -g 1 k",
-     "hexyl -o k", "fmt -t k", "fmt -c k", "fmt -w 8 k", "fold -s k", "fold -c k", "fold -w 8 k", "expand -i k", "expand -t 4 k", "rev -c k", "tac -s k", "df -x k",
-     "stat -f k", "stat -c %s k", "tail -f k", "column -t k", "join -i k k", "nl -p k", "shuf -e k", "look x k"],
+    ["head -6c k", "tail -9c k", "git grep -v -- src k", "od -c k", "od -An -c k", "od -s k", "od -t c k", "od -l k", "od -An -tx1 k", "rev -c k", "tac -s k", "df -x k",
+     "stat -f k", "stat -c %s k", "tail -f k", "column -t k", "nl -p k"],
 )  # fmt: skip
 def test_a_file_behind_an_option_that_takes_no_value_is_found(source):
     assert "k" in {one.path for one in analyse(source).touched}
@@ -153,14 +152,14 @@ def covered_by_prefix(source: str) -> bool:
     [
         "git log --output=x", "git log --outp=x", "git diff --ext-diff", "git -c core.pager=id log", "git --exec-path=x log", "git co x",
         "git grep -O x", "git grep -nO x", "git log --help", "git log --format=%G?", "git for-each-ref --format=%(raw)", "find . -exec id ;", "find . -delete", "find . -fprint x",
-        "sort -o x y", "sort -uo x", "sort --compress-program=id x", "rg --pre id x", "tree -o x", "xxd -r a b",
+        "sort -o x y", "sort -uo x", "sort --compress-program=id x", "rg --pre id x", "tree -o x",
         "env -i ls", "env -S ls", "env PATH=. ls", "env X=1", "timeout ls", "timeout -x 5 ls", "timeout 5 bash -c ls", "./timeout 5 ls", "env X=1 ls", "X=1 ls", "stdbuf ls", "sudo ls", "bash -c ls", "python3.11 -c pass",
         "awk -f x y", "sed e", "vim x", "less x", "man ls", "ssh host ls", "docker run x", "tar xf x", ". x", "source x",
         "eval ls", "exec ls", "command ls", "busybox rm x", "git config a b",
         "diff -l a b", "diff --paginate a b", "md5sum -c l", "jq -n 'import \"./s\" as $d; $d'", "git tag -s v", "git tag -v v", "git commit -S",
         "git merge --gpg-sign x", "git pull -S", "git push --signed", "test -v 'a[$(id)]'", "rename 's/a/b/' x",
-        "printf 'abc%n' PATH", "printf '%%%-3ln' PATH", "xxd -ps a b", "tree -Lo 1 x", "tree -L1o x", "ps -eo pid,environ", "pip list --outdated",
-        "uniq a b", "uniq -c a b", "uniq -w 3 a b", "xxd a b", "xxd -c8 a b", "xxd a -b", "uniq a -b",
+        "printf 'abc%n' PATH", "printf '%%%-3ln' PATH", "tree -Lo 1 x", "ps -eo pid,environ", "pip list --outdated",
+        "uniq a b", "uniq -c a b", "uniq -w 3 a b", "uniq a -b",
         "git blame --output=x a", "git rev-list --output=x HEAD", "git rev-list HEAD --outp=x", "git blame -Ox a", "git stash list --output=x", "git reflog --output=x", "strings @options",
         "git for-each-ref --format='%(signature)'", "git tag --list --format='%(signature:key)'", "git branch --format '%(signature)'",
         "git push ext::id", "git fetch ext::id x", "git pull --repo ext::id", "git push ./folder x", "git fetch ../folder", "git push file:///x",
@@ -181,7 +180,7 @@ def covered_by_prefix(source: str) -> bool:
 
         "set -k", "set -eH", "set -o keyword", "set -o history", "set -euo histexpand", "history -s ls", "jobs -x id",
         "git log --format=%+G?", "git log --format='% GS'", "git for-each-ref --format='%(*signature)'", "git --no-pager -c a.b=c log", "git -P co x",
-        "git remote -v add a b", "git branch -a x --edit-description", "git reflog expire --all", "shuf -o x f", "base64 -o x f",
+        "git remote -v add a b", "git branch -a x --edit-description", "git reflog expire --all", "base64 -o x f",
         "zstd x --exec=id", "hyperfine id", "perf stat id",
 
 
@@ -219,10 +218,9 @@ def test_what_starts_others_or_has_an_option_that_writes_is_a_risk(source):
      "git branch --format='%(refname)'", "git tag --points-at HEAD --sort=x", "git branch -r --list a b", "git branch --list --no-merged=main",
      "awk '{print $1}' f", "awk -F: '$3 > 5 {print $1, $2}' f", "ls -l | awk 'NR>1 && $5>0 {s += $5} END {print s}'", "gawk -F ';' '{print $2}' f",
      "awk 'length > 80' f g", "awk '/a/,/b/' f", "whoami", "groups", "who", "tty",
-     "test -f f && cat f", "base64 -d f", "shuf -n 3 f", "zcat f", "df -h .", "diff3 a b c", "look a f", "nproc",
+     "test -f f && cat f", "base64 -d f", "df -h .", "diff3 a b c", "nproc",
      "ls; echo $?", 'git status; echo "exit $?"', "ls | head; echo ${PIPESTATUS[0]}", "time ls", "timeout 60 git log", "timeout -k 5 1.5m cat f", "nice -n 5 ls", "env ls", "env LC_ALL=C sort f", "LC_ALL=C sort f",
-     "TZ=UTC date", "stdbuf -oL grep x f", "timeout 5 nice wc -l f", "env git log", "id", "id -un", "locale", "locale -a", "getconf PAGE_SIZE", "lscpu", "tar tzf x.tgz", "tar -tf x.tar", "tar tvf x a/b", "unzip -l x.zip",
-     "unzip -Z1 x.zip a", "zipinfo -1 x.zip", "xzcat f", "zstdcat f", "gh --version", "curl --version", "aws --version", "echo 1+1 | bc", "pstree -p", "git submodule status", "nm -D f"],
+     "TZ=UTC date", "stdbuf -oL grep x f", "timeout 5 nice wc -l f", "env git log", "id", "id -un", "gh --version", "curl --version", "aws --version", "git submodule status"],
 )  # fmt: skip
 def test_lines_that_only_read_are_known_as_such(source):
     assert reads_only(analyse(source))
@@ -233,9 +231,10 @@ def test_lines_that_only_read_are_known_as_such(source):
     ["git tag --list -d x", "git branch --list -D x", "git branch --contains x -m y", "git branch -l x", "git branch -r x", "git tag --sort=x v1",
      "git tag -n3 x", "git branch --list --edit-description", "git branch --format=x y", "cat < /dev/tcp/localhost/1", "cat </dev/udp/a/1 f",
      "tar xf x", "tar txf x", "tar tf host:x", "tar tf x -I ./z", "tar -tf x --to-command=id", "tar --use-compress-program=id -tf x", "tar tf -x", "tar tf", "tar t", "unzip x", "unzip -p x", "unzip -l", "unzip -l x -d y",
-     "unzip -lo x", "zipinfo x -y", "bc -e x", "rm x", "ls > x", "mytool", "./ls", "/bin/ls x", "git add x", "git branch x", "git tag x", "git stash", "git remote update", "tee x", "uniq a b", "uniq a b && rm c", "cat a | uniq - b", "xxd a b", "ls; X=1",
-     "printf 'abc%n' PATH; ls", "xxd -as a b", "yarn --version", "cargo --version", "mvn --version", "tox --version",
-     "flake8 --version", "pnpm --version", "composer --version", "gradle --version", "rspec --version"],
+     "unzip -lo x", "zipinfo x -y", "bc -e x", "rm x", "ls > x", "mytool", "./ls", "/bin/ls x", "git add x", "git branch x", "git tag x", "git stash", "git remote update", "tee x", "uniq a b", "uniq a b && rm c", "cat a | uniq - b", "ls; X=1",
+     "printf 'abc%n' PATH; ls", "yarn --version", "cargo --version", "mvn --version", "tox --version",
+     "flake8 --version", "pnpm --version", "composer --version", "gradle --version", "rspec --version",
+     "./npm --version", "bin/docker -V", "./git --version"],
 )  # fmt: skip
 def test_nothing_else_counts_as_reading(source):
     assert not reads_only(analyse(source))
@@ -243,7 +242,7 @@ def test_nothing_else_counts_as_reading(source):
 
 @pytest.mark.parametrize(
     "source",
-    ["uniq -f 1 a", "uniq -w3 a", "xxd -l 16 a", "xxd -c8 a", "od -An -tx1 a", "tree -aL 2", "tree -L2", "printf '%s 100%%n' x", "strings a", "go test ./...", "pytest -q tests", "mypy src", "npm run test",
+    ["uniq -f 1 a", "uniq -w3 a", "od -An -tx1 a", "printf '%s 100%%n' x", "strings a", "go test ./...", "pytest -q tests", "mypy src", "npm run test",
      "git push origin main", "git fetch --all", "git pull origin main", "git branch --format='%(refname)'",
      "git push -u origin main:main", "git fetch -j 4 origin a:b", "git pull --depth=1 origin x:y", "jq .env f",
      "jq '.environment | .env' f", "ps aux", "ps -ef", "ps -eo pid,args", "ps -p 1 -o comm=", "ps aux --sort -etime", "date", "date +%F", "date -u",

@@ -261,6 +261,10 @@ NOTHING = ("$(:)", "`:`", "$@", "$*", "${x:-}", "${x}", "$x", '"$x"', "''", '""'
         "printf x > $(printf l)/config", "bash -s < d/name", "base64 -d < d/name | sh", "tee l$IFS/config", "trap 'touch $X' EXIT",
         "find d -maxdepth 0 -exec sh -c 'touch $0/up/config' {} \\;", "while read x; do touch $x; done < d/name", "touch \\\nl/config",
         "touch l\\\n/config", 'touch "l\\\n/config"', 'cd "$(printf .g)it" && touch config', "pushd d; A=1 touch up/config",
+        "sudo -D d touch up/config", "sudo --chdir=d touch up/config", "sudo --chd d touch up/config", "tar -C d -xf a.tar up/config", "tar -xf a.tar -Cd up/config",
+        "tar xfC a.tar d up/config", "make -C d up/config", "make -C d -C e up2/config", "make --directory=d X=up/config", "npm --prefix d exec touch up/config",
+        "unshare -w d touch up/config", "cargo -C d run up/config", "uv run --directory d touch up/config", "nsenter -w d touch up/config",
+        "find d -execdir touch up/config \\;", "docker run -w d x touch up/config", "systemd-run --working-directory d touch up/config",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("policy", ["*", "shell"])

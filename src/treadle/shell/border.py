@@ -1,5 +1,6 @@
 """Border: what of the sandbox's border a line of shell needs lifted, by the programs that it starts."""
 
+import re
 from collections.abc import Iterator
 
 from msgspec import structs
@@ -18,6 +19,11 @@ _WRITING_GIT = frozenset(
     for one in "worktree submodule bisect notes gc am update-index update-ref sparse-checkout subtree replace repack prune".split()
 )
 """Subcommands that write the history and whose options no table knows."""
+
+
+_BY_SOCKET = frozenset("psql pg_dump pg_restore pg_isready createdb dropdb mysql mysqldump mysqladmin mariadb".split())
+"""Programs that reach a database of this machine by a socket in the file system, unless they are given a host."""
+_NAMED_HOST = re.compile(r"(?:\0-h\0?|\0--host[=\0]|(?i:host=))[^/\0]|://[^/]")
 
 
 def border_of(line: str) -> tuple[Need, ...]:
@@ -43,8 +49,8 @@ def lifted_by_rules(line: str) -> tuple[Need, ...]:
 def _needs(one: Invocation) -> Iterator[Need]:
     if program_name(one.program) in MODULE_RUNNERS and one.words[1:3] == ("-m", "pip"):
         one = structs.replace(one, words=one.words[2:])
-    about = known(one)
-    program = about.program or PROGRAMS.get(program_name(one.program))
+    name, about = program_name(one.program), known(one)
+    program = about.program or PROGRAMS.get(name)
     if program is None and plain_words(one.words)[:1] == ("git",) and plain_words(one.words)[1:2] in _WRITING_GIT:
         yield GIT
     for kind in program.needs if program is not None and about.does != "reads" else ():
@@ -52,11 +58,11 @@ def _needs(one: Invocation) -> Iterator[Need]:
             case "git":
                 yield GIT
             case "network":
-                hosts = hosts_of(one) if program_name(one.program) in NAMING_HOSTS else ()
-                is_local = program_name(one.program) in ("rsync", "scp") and not any(
-                    ":" in word for word in one.arguments
-                )
-                yield from map(_reaching, hosts) if hosts else () if is_local else (_EVERY_HOST,)
+                hosts = hosts_of(one) if name in NAMING_HOSTS else ()
+                is_local = name in ("rsync", "scp") and not any(":" in word for word in one.arguments)
+                by_socket = name in _BY_SOCKET and not _NAMED_HOST.search("\0".join((*one.before, *one.words)))
+                elsewhere = () if is_local else (UNCONFINED,) if by_socket else (_EVERY_HOST,)
+                yield from map(_reaching, hosts) if hosts else elsewhere
             case _:
                 yield UNCONFINED
 

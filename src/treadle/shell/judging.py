@@ -2,17 +2,18 @@
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import accumulate
 
 import msgspec
 from msgspec import structs
 
 from treadle.shell.programs import (
+    AWK,
     CHANGING_GIT,
     CODE_OPTIONS,
     INTERPRETERS,
-    LOOKING,
     LOSING,
     MODULE_RUNNERS,
     PROGRAMS,
@@ -27,7 +28,7 @@ from treadle.shell.programs import (
     Program,
     program_name,
 )
-from treadle.shell.reading import MAX_COMMANDS, Access, Doubt, Extent, Invocation, Line, Touched, read
+from treadle.shell.reading import MAX_COMMANDS, Access, Doubt, Extent, Invocation, Line, Touched, below, read
 
 __all__ = [
     "NAMING_HOSTS",
@@ -64,6 +65,8 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     """Where these stand among its words."""
     paths: tuple[str, ...] = ()
     """The values of its options that are paths."""
+    scripts: tuple[str, ...] = ()
+    """The values of its options that are patterns or scripts."""
     options: frozenset[str] = frozenset()
     """Its options, without values."""
     problem: str = ""
@@ -114,7 +117,12 @@ def _judged(line: Line, *, depth: int) -> Line:
         if len(one.words) > _MAX_WORDS:
             doubts.append(Doubt(reason="The command has too many arguments to analyse.", text=one.text[:80]))
             continue
-        paths = list(_paths(one, found))
+        there = _in_other_folders(one, found)
+        if not {"-execdir", "-okdir"}.isdisjoint(one.words):
+            doubts.append(
+                Doubt(reason="The folder in which this command starts another one is unknown.", text=one.text[:80])
+            )
+        paths = list(_paths(there, found))
         touched += paths
         if any(_lies_below(path.path, made) for path in paths for made in placed if path.access == "read"):
             doubts.append(
@@ -124,7 +132,7 @@ def _judged(line: Line, *, depth: int) -> Line:
         if found.hides:
             reason = found.problem or f"`{found.name}` runs code that these rules do not read."
             hidden.append(Doubt(reason=reason, text=one.text[:80]))
-            for inner in _inner(one, depth=depth):
+            for inner in _inner(there, depth=depth):
                 invocations += inner.invocations[: MAX_COMMANDS - len(invocations)]
                 touched += inner.touched
                 doubts += inner.doubts
@@ -144,6 +152,21 @@ def _judged(line: Line, *, depth: int) -> Line:
     )
 
 
+def _in_other_folders(one: Invocation, found: Known) -> Invocation:
+    """Return a command with the folders, too, that its options name (`make -C d`, `sudo -D d`): what else it is given may lie there."""
+    named: list[str] = []
+    for at, word in enumerate(one.words if found.does == "acts" else ()):
+        option = _FOLDER.fullmatch(word)
+        if option is not None and (word.startswith("-") or program_name(one.program) in WRAPPERS):
+            end = at + (2 if word.startswith("-") else 4)  # `tar xfC a.tar d b`
+            named += filter(None, (*option.groups(), *one.words[at + 1 : end]))
+    entered = dict.fromkeys((*named, *accumulate(named, posixpath.join)))
+    folders = dict.fromkeys((*one.folders, *(at for name in entered for at in sorted(below(one.folders, name)))))
+    return structs.replace(one, folders=tuple(folders))
+
+
+_FOLDER = re.compile(r"-\w*[CDRw](.*)|--(?:ch|cw|di|pref|proj|ro|wo)[\w-]*(?:=(.*))?|[a-z]*C[A-Za-z]*")
+"""An option whose value may be the folder in which a program starts."""
 _PLACING = frozenset(("cp", "mv", "ln", "git mv"))
 """Programs that can put a link somewhere: what is below it is another file then than it is now."""
 
@@ -155,7 +178,6 @@ def _lies_below(path: str, folder: str) -> bool:
 
 # --- Known: what the table says of one command.
 
-_UNREAD = Known(name="")
 _BEFORE_SUBCOMMAND = frozenset({"--no-pager", "-P", "--no-optional-locks"})
 """Options of git before the subcommand that change nothing in what it reads or runs."""
 _ASKING = frozenset({"--version", "-V"})
@@ -176,67 +198,36 @@ _GIT_SETTINGS = ("~/.gitconfig", "~/.config/git/config", "/etc/gitconfig")
 _SHOWN = re.compile(r"%[-+ ]?G|%\(\*?(?:signature|raw)")
 """How a format of git shows a signature, which a program checks, or the file that a tag stands for."""
 _REMOTE = re.compile(r"[A-Za-z0-9_][\w.-]*")
-_PART = r"(?:\[\^?[^\]^\\\[/|#,\n][^\]\\\[/|#,\n]*\]|\\(?!\1)[^\n]|(?!\1)[^\\\[\n])*"
-"""Text between the signs of a `s` of sed. A set of characters may hold such a sign, which does not end it: then nothing is harmless. Nor is
-`[^]`: there, the `]` belongs to the set, which continues."""
-_LINES = r"(?:[0-9]+|\$|/(?:\[\^?[^\]^\\\[/\n][^\]\\\[/\n]*\]|\\[^/\n]|[^/\\\[\n])*/I?)"
-"""A line of the input: by its number, or by what is in it."""
-_SED = re.compile(
-    rf"(?:(?:{_LINES}(?:,(?:\+[0-9]+|{_LINES}))? ?!? ?)?(?:[pdq=]|s([/|#,]){_PART}\1{_PART}\1[gIip0-9]*)( *; *|$))+"
-)
-"""A script of sed that only prints, leaves out or replaces lines."""
-_AWK = re.compile(r"[^|&`@]*(?:&&[^|&`@]+)*")
-_AWK_STARTS = re.compile(r"system|getline|ARGV|ARGC|ENVIRON|SYMTAB|PROCINFO|print(?:[^>]|>=)*>(?!=)")
-"""What starts a program, reads a file that no word names, or writes one."""
-_PLAIN_SETTING = re.compile(
-    r"user\.(name|email)|init\.defaultbranch|(pull|rebase|fetch|push|merge|color|advice|log|rerere|commit)\.(rebase|ff|autostash|autosquash|prune|default|autosetupremote|ui|date|enabled|conflictstyle|verbose)",
-    re.IGNORECASE,
-)
-"""Settings of git that name no program, file or address."""
-_COUNTS = re.compile(r"(?<!%)(?:%%)*%[^%a-zA-Z]*[hlLjztq]*n")
-"""A form of printf that sets the variable that an argument names."""
-_JQ_READS = re.compile(r"\b(import|include|modulemeta|input_filename|ENV|env)\b(?<!\.env)|\$\s*(ENV|__loc__)")
-"""What a program of jq reads beside its input: files, and the environment. `.env` is a field of the input."""
 
 
 @lru_cache(maxsize=512)  # its paths, its effect and each rule ask about the same command
 def known(one: Invocation) -> Known:
     """Return what is known of a command. A program named by its path is known only if it acts."""
-    name = _name(one)
-    first = 1
-    if name == "command" and one.words[1:2] in (("-v",), ("-V",)):
+    name, plain = _name(one), program_name(one.program)
+    program = None if " " in name else PROGRAMS.get(name)
+    is_asked = len(one.words) == len(("x", "--version")) and one.words[1] in (
+        *_ASKING,
+        "-v" if name == "node" else "-V",
+    )
+    says = name in _SAYING or (program is not None and program.does != "acts")
+    if (is_asked and says and "/" not in one.program) or one.words[:2] in (("command", "-v"), ("command", "-V")):
         return Known(name=name, does="reads", program=PROGRAMS["true"])
-    if name in LOOKING and LOOKING[name].fullmatch("".join(f"{word}\0" for word in one.arguments)):
-        places = tuple(range(2, len(one.words)))
-        return Known(name=name, does="reads", program=PROGRAMS["cat"], operands=one.words[2:], places=places)
+    first = 1
     if name in SUBCOMMANDS:
         first = next((at for at, word in enumerate(one.words) if at and word not in _BEFORE_SUBCOMMAND), len(one.words))
-        if one.words[1:] and set(one.words[1:]) <= _ASKING and name in _SAYING:
-            return Known(name=name, does="reads", program=PROGRAMS["true"])
         program, name, first = _subcommand(one, name, first)
-    else:
-        program = None if " " in name else PROGRAMS.get(name)
-        if (
-            program is not None
-            and (name in _SAYING or program.does != "acts")
-            and len(one.words) == len(("python", "--version"))
-            and one.words[1] in (*_ASKING, "-v" if name == "node" else "-V")
-        ):
-            return Known(name=name, does="reads" if "/" not in one.program else "acts", program=PROGRAMS["true"])
     if program is None:
-        hides = name.startswith("git") or program_name(one.program) in WRAPPERS | INTERPRETERS
-        problem = f"`{name}` may start other programs." if hides else ""
-        is_wide = program_name(one.program) in SEARCHING
+        hides = name.startswith("git") or plain in WRAPPERS | INTERPRETERS
         return Known(
             name=name,
             operands=one.words[1:],
             places=tuple(range(1, len(one.words))),
-            problem=problem,
-            hides=hides or is_wide,
+            problem=f"`{name}` may start other programs." if hides else "",
+            hides=hides or plain in SEARCHING,
         )
     found = _parsed(one, name, program, first)
     problem = found.problem or _problem(one, found)
-    hides = bool(problem) or program_name(one.program) in SHELLS
+    hides = bool(problem) or plain in SHELLS
     if name == "git config" and "--local" not in found.options and program.does == "reads":
         found = structs.replace(found, paths=(*found.paths, *map(posixpath.expanduser, _GIT_SETTINGS)))
     return structs.replace(found, problem=problem, does="acts" if problem else found.does, hides=hides)
@@ -277,7 +268,7 @@ def _lists(words: Sequence[str], sub: str) -> bool:
 
 def _parsed(one: Invocation, name: str, program: Program, first: int) -> Known:
     """Take the words of a command apart. An option that is not in the table is a problem, and nothing else is said of it."""
-    places, paths, options, problem = [], [], [], ""
+    places, paths, scripts, options, problem = [], [], [], [], ""
     words, at, is_over = one.words, first, program.is_text
     while at < len(words):
         word = words[at]
@@ -303,6 +294,8 @@ def _parsed(one: Invocation, name: str, program: Program, first: int) -> Known:
                 value = words[at] if at < len(words) else ""
             if option in program.paths and value:
                 paths.append(value)
+            elif option in program.texts:
+                scripts.append(value)
         at += 1
     if program.is_words:
         places = [at for at in places if words[at] not in program.flags]
@@ -313,6 +306,7 @@ def _parsed(one: Invocation, name: str, program: Program, first: int) -> Known:
         operands=tuple(words[at] for at in places),
         places=tuple(places),
         paths=tuple(paths),
+        scripts=tuple(scripts),
         options=frozenset(options),
         problem=problem if program.does != "acts" or name in ("curl", "wget", "git clone") else "",
     )
@@ -331,8 +325,7 @@ def _option(word: str, program: Program) -> tuple[str, str | None] | None:
         letter = f"-{word[at]}"
         if letter in takes and letter not in program.flags:
             value = word[at + 1 :]
-            is_apart = (value and not value.isdecimal()) or (at > 1 and program.most is not None)
-            if word[1].isdigit() or (program.is_own and is_apart):  # `head -6c k` are six bytes of `k`
+            if word[1].isdigit() or (at > 1 and program.most is not None):  # `head -6c k` are six bytes of `k`
                 return None
             return letter, value or None
         if letter not in program.flags:
@@ -342,68 +335,38 @@ def _option(word: str, program: Program) -> tuple[str, str | None] | None:
 
 def _problem(one: Invocation, found: Known) -> str:
     """Say why a command does more than its options show."""
-    name, most = found.name, found.program.most if found.program is not None else None
-    if most is not None and len(found.operands) > most:
-        return f"`{name}` with {len(found.operands)} operands does more than read."
-    if name in ("env", "hostname") and not found.operands and not found.options:
-        return ""
-    if (check := _CHECKS.get(name)) is not None:
-        return "" if check(one, found) else _WHY[name]
-    if name in ("git fetch", "git pull", "git push") and not all(map(_REMOTE.fullmatch, found.operands[:1])):
-        return f"`{name}` uses a repository address from the line, not one from the settings."
-    if name.startswith("git ") and any(map(_SHOWN.search, one.words)):
-        return "A format with `%G`, `%(signature)` or `%(raw)` starts the program that verifies signatures, or shows a file."
-    return _why_it_starts(one)
+    name, program = found.name, found.program
+    assert program is not None
+    is_addressed = name in ("git fetch", "git pull", "git push") and not all(map(_REMOTE.fullmatch, found.operands[:1]))
+    reasons = (
+        (name in ("curl", "wget") and not hosts_of(one), "The command names no plain address."),
+        (
+            (program.most is not None and len(found.operands) > program.most)
+            or (program.only is not None and not _is_plain(found, program)),
+            f"`{name}` may do more here than read: write a file, start a program, or show what no word names.",
+        ),
+        (name == "ps" and _shows_environment(one, found), "`ps e` shows the environment variables of other programs."),
+        (is_addressed, f"`{name}` uses a repository address from the line, not one from the settings."),
+        (
+            name.startswith("git ") and any(map(_SHOWN.search, one.words)),
+            "A format with `%G`, `%(signature)` or `%(raw)` starts the program that verifies signatures, or shows a file.",
+        ),
+    )
+    return next((why for is_so, why in reasons if is_so), "") or _why_it_starts(one)
 
 
-def _is_selecting(_: Invocation, found: Known) -> bool:
-    """Whether a program of awk only prints parts of what it reads."""
-    script = found.operands[0] if found.operands else ""
-    is_plain = _AWK.fullmatch(script) is not None and not _AWK_STARTS.search(script)
-    return bool(script) and is_plain and not any("=" in word or "/inet" in word for word in found.operands[1:])
+def _is_plain(found: Known, program: Program) -> bool:
+    """Whether a script, or the operands, are such as the table says."""
+    is_script = program.operands == "first_text"
+    told = found.scripts or found.operands[: 1 if is_script else None]
+    others = found.operands[1:] if found.name in AWK else ()  # which sets variables and reaches the network by them
+    is_told = all(re.fullmatch(program.only or "", word, re.DOTALL) for word in told) and (bool(told) or not is_script)
+    return is_told and not any("=" in word or "/inet" in word for word in others)
 
 
-def _shows_no_environment(one: Invocation, found: Known) -> bool:
-    if any("environ" in word.lower() for word in one.words):
-        return False
-    return not any("e" in word for word in found.operands) and not {"-e", "-x"} <= found.options
-
-
-def _is_printing(one: Invocation, found: Known) -> bool:
-    """Whether a script of sed only prints, leaves out or replaces lines."""
-    takes = [at for at, word in enumerate(one.words) if re.fullmatch(r"-[nErsz]*e|--expression", word)]
-    scripts = [one.words[at + 1] for at in takes if at + 1 < len(one.words)]
-    scripts += [word[2:] for word in one.words if word.startswith("-e") and len(word) > 2]
-    scripts += [word.partition("=")[2] for word in one.words if word.startswith("--expression=")]
-    scripts = scripts or list(found.operands[:1])
-    return bool(scripts) and all(map(_SED.fullmatch, scripts))
-
-
-_CHECKS: Mapping[str, Callable[[Invocation, Known], bool]] = {
-    **dict.fromkeys(("sed", "gsed"), _is_printing),
-    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _is_selecting),
-    "jq": lambda _, found: not any(map(_JQ_READS.search, found.operands)),
-    "printf": lambda _, found: not any(map(_COUNTS.search, found.operands)),
-    "date": lambda _, found: all(word.startswith("+") for word in found.operands),
-    "strings": lambda one, _: not any(word.startswith("@") for word in one.words),
-    "ps": _shows_no_environment,
-    **dict.fromkeys(("curl", "wget"), lambda one, _: bool(hosts_of(one))),
-    "git clone": lambda _, found: not any("::" in word for word in found.operands),
-    "git config": lambda _, found: found.does == "reads" or bool(_PLAIN_SETTING.fullmatch("".join(found.operands[:1]))),
-}
-"""What has to hold of the operands of a program."""
-_WHY = {
-    **dict.fromkeys(("sed", "gsed"), "A script of `sed` may write files or start programs."),
-    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), "A program of `awk` may write files or start programs."),
-    "jq": "The program of `jq` may read files that the line does not name, or the environment.",
-    "printf": "`printf` with `%n` sets a variable, which may be `PATH`.",
-    "date": "`date` with an argument may set the clock.",
-    "strings": "`strings` takes options from a file.",
-    "ps": "`ps e` shows the environment variables of other programs.",
-    **dict.fromkeys(("curl", "wget"), "The command names no plain address."),
-    "git clone": "`git clone` runs a program for an address of this form.",
-    "git config": "This setting of git may start programs.",
-}
+def _shows_environment(one: Invocation, found: Known) -> bool:
+    is_named = any("environ" in word.lower() for word in one.words)
+    return is_named or any("e" in word for word in found.operands) or {"-e", "-x"} <= found.options
 
 
 def _why_it_starts(one: Invocation) -> str:
@@ -454,18 +417,13 @@ def hosts_of(one: Invocation) -> tuple[str, ...]:
     """Return the hosts, with their ports, that `curl` or its like is given; none where one address is not plain."""
     name = program_name(one.program)
     found = _parsed(one, "curl", PROGRAMS.get(name, PROGRAMS["curl"]), 1)
-    named = found.operands
-    if name in _NAMING_ONE:  # `http POST :8000/x a=b`
-        named = tuple(f"localhost{word}" if word[:1] == ":" else word for word in named if not word.isupper())[:1]
-    hosts = [_ADDRESS.fullmatch(word) for word in named]
+    hosts = [_ADDRESS.fullmatch(word) for word in found.operands]
     if not hosts or not all(hosts) or any(map(_FILE_OF_CURL.search, one.arguments)):
         return ()
     return tuple(dict.fromkeys(one["host"].lower() for one in hosts if one is not None))
 
 
-_NAMING_ONE = frozenset(("http", "https", "xh", "xhs"))
-"""Programs that are given one address, behind a method and before what they send."""
-NAMING_HOSTS = _NAMING_ONE | {"curl", "wget"}
+NAMING_HOSTS = frozenset({"curl", "wget"})
 """Programs whose words name the hosts that they reach."""
 _FILE_OF_CURL = re.compile(r"^(-[A-Za-z]+|--[a-z-]+=)?@|%output\{")
 """A value that is read from a file, or written to one."""

@@ -11,10 +11,10 @@ from typing import Literal
 import msgspec
 
 __all__ = [
+    "AWK",
     "CHANGING_GIT",
     "CODE_OPTIONS",
     "INTERPRETERS",
-    "LOOKING",
     "LOSING",
     "MODULE_RUNNERS",
     "PROGRAMS",
@@ -33,6 +33,7 @@ __all__ = [
 
 Does = Literal["reads", "writes", "acts"]
 
+AWK = ("awk", "gawk", "mawk", "nawk")
 _VERSION = re.compile(r"[-.]?\d+(\.\d+)*$")
 
 
@@ -67,10 +68,10 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """How many operands it may be given; more are files that it would write (`uniq IN OUT`)."""
     is_text: bool = False
     """Whether it takes every word for text, also one that looks like an option."""
-    is_own: bool = False
-    """Whether it takes letters apart in its own way: `xxd -ps a b` is `-p`, and `tree -Lo 1 x` is `-L 1 -o x`."""
     is_words: bool = False
     """Whether an option is one whole word with one dash: `find -name`."""
+    only: str | None = None
+    """What its scripts, or its operands where it has none, look like where they only do what they say: a regular expression for each."""
     shows: frozenset[str] | None = frozenset()
     """Of git: options with which it shows what is in files; None if it always does."""
     needs: tuple[str, ...] = ()
@@ -111,6 +112,16 @@ def _each(names: str, program: Program) -> dict[str, Program]:
     return dict.fromkeys(names.split(), program)
 
 
+_PART = r"(?:\[\^?[^\]^\\\[/|#,\n][^\]\\\[/|#,\n]*\]|\\(?!\1)[^\n]|(?!\1)[^\\\[\n])*"
+"""Text between the signs of a `s` of sed. A set of characters may hold such a sign, which does not end it: then nothing is harmless. Nor is
+`[^]`: there, the `]` belongs to the set, which continues."""
+_LINES = r"(?:[0-9]+|\$|/(?:\[\^?[^\]^\\\[/\n][^\]\\\[/\n]*\]|\\[^/\n]|[^/\\\[\n])*/I?)"
+"""A line of the input: by its number, or by what is in it."""
+_SED = rf"(?:(?:{_LINES}(?:,(?:\+[0-9]+|{_LINES}))? ?!? ?)?(?:[pdq=]|s([/|#,]){_PART}\1{_PART}\1[gIip0-9]*)( *; *|$))+"
+"""A script that only prints, leaves out or replaces lines."""
+_AWK = r"(?!.*(?:system|getline|ARGV|ARGC|ENVIRON|SYMTAB|PROCINFO|print(?:[^>]|>=)*>(?!=)))[^|&`@]+(?:&&[^|&`@]+)*"
+"""A program that starts no other, reads no file that no word names, and writes none."""
+
 # Tables, one row for each program.
 # fmt: off
 _GREP = _reads(
@@ -127,15 +138,9 @@ _READERS = {
     **_each("true false : echo", _reads(operands="text", is_text=True)),
     **_each("pwd who users whoami groups logname tty uptime nproc arch", _reads("-LPprs", operands="text", most=0)),
     "id": _reads("-ugnGrz --user --group --groups --name --real", operands="text"),
-    **_each("locale getconf lscpu lsblk pstree pidof", _reads("-aknpceblUu", operands="text")),
-    **_each("xzcat zstdcat lz4cat", _reads("-kq")),
-    "nm": _reads("-aACDgnoprSuU"),
-    "size": _reads("-ABdotx"),
-    "bc": _reads("-lqs"),
-    "zipinfo": _reads("-12smlvhtz"),
-    **_each("uname which type basename dirname seq expr sleep factor cal", _reads("-aspPnmrivougGVz", values="-s", operands="text")),
-    "printf": _reads(operands="text"),
-    "date": _reads("-uRI --utc --rfc-email", values="-d --date --iso-8601= --rfc-3339", operands="text"),
+    **_each("uname which type basename dirname seq expr sleep", _reads("-aspPnmrivougGVz", values="-s", operands="text")),
+    "printf": _reads(operands="text", only=r"(?!.*(?<!%)(?:%%)*%[^%a-zA-Z]*[hlLjztq]*n).*"),
+    "date": _reads("-uRI --utc --rfc-email", values="-d --date --iso-8601= --rfc-3339", operands="text", only=r"\+.*"),
     "test": _reads("-e! -f! -d! -r! -w! -x! -s! -L! -h! -z! -n! -nt! -ot! -a! -o!", is_words=True),
     "cd": _reads(),
     **_each("cat tac", _reads("-nbsvetAETuv --number --number-nonblank --squeeze-blank --show-all", values="-s")),
@@ -147,26 +152,16 @@ _READERS = {
     "sort": _reads("-bdfgiMhnRrVcCmsuz --reverse --unique --numeric-sort --human-numeric-sort --stable --version-sort --ignore-case --check", values="-tk --field-separator --key"),
     "uniq": _reads("-cdDuiz --count --repeated --unique --ignore-case", values="-fsw --skip-fields --skip-chars --check-chars", most=1),
     "comm": _reads("-123"),
-    "cmp": _reads("-bls", values="-n -i"),
-    "join": _reads("-iz --ignore-case --header", values="-teo12avj"),
     "paste": _reads("-sz --serial", values="-d --delimiters"),
     "column": _reads("-tx --table", values="-socN --separator --output-separator"),
-    **_each("expand unexpand", _reads("-ai --all --initial --first-only", values="-t --tabs")),
-    "fold": _reads("-bs --bytes --spaces", values="-w --width"),
-    "fmt": _reads("-cstu --crown-margin --split-only --tagged-paragraph --uniform-spacing", values="-w --width"),
-    **_each("rev tsort", _reads()),
-    "numfmt": _reads("-z", values="-d --field --to --from", operands="text"),
+    "rev": _reads(),
     **_each("md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum", _reads("-btz --tag --binary --text")),
     **_each("base64 base32", _reads("-di --decode --ignore-garbage", values="-w --wrap")),
     **_each("stat", _reads("-Lft --dereference --file-system --terse", values="-cf --format --printf")),
     **_each("readlink realpath", _reads("-efmnqsz --canonicalize --no-newline")),
     "file": _reads("-bihLk --brief --mime --mime-type --dereference"),
-    "strings": _reads("-a", values="-net"),
-    "xxd": _reads("-abeEipuCv", values="-cglosn", most=1, is_own=True),
+    "strings": _reads("-a", values="-net", only="[^@].*"),
     "od": _reads("-abcdfilosxv", values="-ANSjt"),
-    "hexdump": _reads("-bcCdovxX", values="-ns"),
-    "hexyl": _reads("-v", values="-n"),
-    **_each("zcat bzcat", _reads("-f")),
     **_each(
         "ls ll dir",
         _reads(
@@ -177,7 +172,7 @@ _READERS = {
             folder="children",
         ),
     ),
-    "tree": _reads("-adfixpshDCnFugrtvUcqNAS --dirsfirst --noreport --gitignore --prune --du", values="-LPI --filelimit --sort", deep=None, is_own=True),
+    "tree": _reads("-a! -d! -f! -i! -p! -s! -h! -C! -F! --dirsfirst --noreport --gitignore --prune --du", values="-L! -P! -I! --filelimit", deep=None, is_words=True),
     "du": _reads(
         "-ahsckmxbSl0 --all --summarize --human-readable --total --bytes --apparent-size --one-file-system",
         values="-dBt --max-depth --exclude --block-size --threshold",
@@ -186,7 +181,6 @@ _READERS = {
     "df": _reads("-ahHikTlPx --all --human-readable --inodes --print-type --total", values="-txB --type --exclude-type --output="),
     "free": _reads("-bkmghtwl --human --total --wide --mega --giga", values="-sc", operands="text"),
     "ps": _reads("-eAadfFlwjLTyMcx --forest --no-headers", values="-oCpqstuUGg --format --sort --pid --ppid --user --group", operands="text"),
-    "pgrep": _reads("-flaxnoc", values="-uPtg", operands="text"),
     "diff": _reads(
         "-uNqscyibwBEZatdpTe --unified= --brief --new-file --report-identical-files --side-by-side --ignore-all-space "
         "--ignore-space-change --ignore-blank-lines --ignore-case --minimal --text --strip-trailing-cr --suppress-common-lines -0123456789",
@@ -227,13 +221,10 @@ _READERS = {
         "-rcnsSejaCMR --raw-output --compact-output --null-input --slurp --sort-keys --exit-status --join-output --ascii-output --color-output --raw-input --tab",
         values="--indent --arg! --argjson!",
         operands="first_text",
+        only=r"(?!.*(?:\b(?:import|include|modulemeta|input_filename|ENV|env)\b(?<!\.env)|\$\s*(?:ENV|__loc__))).*",
     ),
-    **_each("sed gsed", _reads("-nErszu --quiet --silent --regexp-extended --null-data", values="-e --expression", texts="-e --expression", operands="first_text")),
-    **_each("awk gawk mawk nawk", _reads(values="-F", operands="first_text")),
-    **_each("shuf", _reads("-ezr", values="-ni --head-count --input-range")),
-    "look": _reads("-df", operands="first_text"),
-    "lsof": _reads("-nPlti", values="-pui", operands="text"),
-    **_each("ss netstat", _reads("-tulnpaxers", operands="text")),
+    **_each("sed gsed", _reads("-nErszu --quiet --silent --regexp-extended --null-data", values="-e --expression", texts="-e --expression", operands="first_text", only=_SED)),
+    **dict.fromkeys(AWK, _reads(values="-F", operands="first_text", only=_AWK)),
 }
 _REMOVING = "-rRfvdI --recursive --force --verbose --dir"
 _WRITERS = {
@@ -373,13 +364,19 @@ _GIT = {
         operands="text",
         needs=("git", "network"),
     ),
-    "clone": _program("acts", "-q --quiet --progress --bare --single-branch --no-tags", values="-b --branch --depth -o --origin", operands="paths", needs=("network",)),
+    "clone": _program("acts", "-q --quiet --progress --bare --single-branch --no-tags", values="-b --branch --depth -o --origin", only="(?!.*::).*", needs=("network",)),
 }
 CHANGING_GIT = MappingProxyType(
     {
         "branch": _writes("-dDmMcCfu --delete --force --move --copy --unset-upstream --track", values="--set-upstream-to", operands="text", needs=("git",)),
         "tag": _writes("-adf --annotate --delete --force", values="-m --message", operands="text", needs=("git",)),
-        "config": _writes("--local --add --unset", operands="text", needs=("unconfined",)),
+        "config": _writes(
+            "--local --add --unset",
+            operands="first_text",
+            only=r"(?i)user\.(?:name|email)|init\.defaultbranch|(?:pull|rebase|fetch|push|merge|color|advice|log|rerere|commit)\."
+            "(?:rebase|ff|autostash|autosquash|prune|default|autosetupremote|ui|date|enabled|conflictstyle|verbose)",
+            needs=("unconfined",),
+        ),
     }
 )
 """What subcommands of git do that only list where nothing is named: `git branch x`."""
@@ -481,11 +478,10 @@ PROGRAMS = MappingProxyType(
             """
             gh glab ssh scp sftp rsync ftp lftp ping dig nslookup host whois traceroute nmap aws gcloud az heroku flyctl fly vercel netlify wrangler firebase supabase railway doctl terraform tofu
             terragrunt pulumi helm pipx huggingface-cli hf kaggle gsutil twine nc ncat netcat telnet grpcurl websocat ab wrk hey redis-cli psql pg_dump pg_restore pg_isready createdb dropdb mysql
-            mysqldump mysqladmin mariadb mongosh mongo mongodump mongorestore cqlsh clickhouse-client ansible ansible-playbook ansible-galaxy vault consul nomad argocd flux istioctl
+            mysqldump mysqladmin mariadb mongosh mongo mongodump mongorestore cqlsh clickhouse-client ansible ansible-playbook ansible-galaxy vault consul nomad argocd flux istioctl http https xh xhs
             """,
             _NETWORK,
         ),
-        **_each("http https xh xhs", _program("acts", "-vhbfjIF --verbose --headers --body --form --json --ignore-stdin --follow", values="-aAp --auth --auth-type --timeout", operands="text", needs=("network",))),
         **_each(
             """
             docker podman nerdctl docker-compose podman-compose kubectl minikube kind systemctl service launchctl apt apt-get dnf yum pacman brew snap journalctl vagrant crontab at batch systemd-run
@@ -572,13 +568,6 @@ WRAPPERS = frozenset(
     """.split()
 )
 """Programs that start what their words or settings name, carry out a text, or read files that nothing names: no rule by prefix allows one."""
-LOOKING = MappingProxyType(
-    {
-        **dict.fromkeys(("tar", "bsdtar", "gtar"), re.compile(r"-?[tvzjJ]*t[tvzjJ]*f\0[^-:\0][^:\0]*\0(?:[^-\0][^\0]*\0)*")),
-        "unzip": re.compile(r"-(?:[lvt]|lv|Z1?)\0(?:[^-\0][^\0]*\0)+"),
-    }
-)
-"""Programs that only read with these arguments, the first of which says so."""
 SEARCHING = frozenset("ag ack ug ugrep rga pt sift semgrep gitleaks trufflehog detect-secrets codespell typos ctags cloc tokei scc".split())
 """Programs that read all that lies in their folder, where no word names a file."""
 # fmt: on

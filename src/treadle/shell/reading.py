@@ -23,8 +23,11 @@ __all__ = [
     "Line",
     "Redirection",
     "Touched",
+    "below",
     "leads_up",
+    "one_command",
     "read",
+    "unreadable",
     "without_starters",
 ]
 
@@ -153,7 +156,7 @@ def leads_up(path: str) -> bool:
 
 def read(source: str) -> Line:
     """Read a line into its simple commands and redirections. Never raises for the text; work is bounded by its length."""
-    problem = _unreadable(source)
+    problem = unreadable(source)
     if problem is not None:
         doubts = (Doubt(reason=problem, text=_short(source)),)
         return Line(source=source, doubts=doubts)
@@ -167,7 +170,7 @@ def read(source: str) -> Line:
     )
 
 
-def _unreadable(source: str) -> str | None:
+def unreadable(source: str) -> str | None:
     """Say why a text is not read at all."""
     if not source.strip():
         return "The command is empty."
@@ -183,12 +186,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
 
 
-_PLAIN_SET = re.compile(r"\[!?[A-Za-z0-9_]+\]")
-"""A set of characters that matches the same in every locale, and to everybody who reads it: no range, and no class."""
 _EXPANDS = "The shell expands this word, and the result is unknown."
-_WILD = frozenset("*?[")
-_OPENS_EXPANSION = frozenset("{([@*#?$!-'\"_")
-"""What follows a `$` that expands to something, beside letters and digits."""
 _BEFORE_COMMANDS = frozenset(("!", "if", "then", "else", "elif", "while", "until", "do", "{", "time", "coproc"))
 """Reserved words that a command may follow."""
 _BEFORE_WORDS = frozenset(("for", "select", "case", "function", "[[", "((", "]]", "fi", "done", "esac", "}"))
@@ -220,11 +218,43 @@ _STARTERS = {
     "env": re.compile(r"(?:\w+=[^\0]*\0)*", re.ASCII),
 }
 """Programs that start another one as it is, and their arguments before it: `timeout 60 make` is `make`."""
-_CHANGES_FOLDER = re.compile(r"-\w*C|--c")
-"""Options of `env` with which it starts a program in another folder."""
-_STATUS = re.compile(r"\?|\{PIPESTATUS\[[0-9@]\]\}")
-_REDIRECTIONS = ("&>>", "&>", "<<<", "<<", "<>", "<&", ">>", ">&", ">|", "<", ">")
-_ASSIGNED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+
+_TOKEN = re.compile(
+    r"""
+      (?P<blank> [ \t]+ | \\\n | \#[^\n]* )
+    | (?P<redirection> (?: [0-9]* (?: <<< | << | <> | <& | >> | >& | >\| | < | > ) | &>> | &> ) (?!\() ) [ \t]*
+    | (?P<sign> && | \|\| | \|& | ;; | ;& | [;|&()<>\n] )
+    | (?P<word> (?: [^ \t\n;|&()<>'"\\] | \\.? | '[^']*(?:'|\Z) | "(?:[^"\\]|\\.)*(?:"|\\?\Z) )+ )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""What a line is made of. An open quote ends with the line."""
+_PART = re.compile(
+    r"""'(?P<single>[^']*)'?|"(?P<double>(?:[^"\\]|\\.)*)(?:"|\\?\Z)|\\(?P<escaped>.?)|[^'"\\]+""", re.DOTALL
+)
+_CLOSED = re.compile(r"""(?:[^'"\\]|\\.?|'[^']*'|"(?:[^"\\]|\\.)*")*""", re.DOTALL)
+_ESCAPE = re.compile(r"\\([$`\"\\])")
+_EXPANDED = re.compile(r"""\$[\w{(\[@*#?$!'"-]|`|(?:^|[:=])~|\{(?!\})|\\\n""")
+"""What the shell makes into something else; `{}` and the `~` of `HEAD~1` are themselves."""
+_STATUS = re.compile(r"\$(?:\?|\{PIPESTATUS\[[0-9@]\]\})")
+"""What `echo` may show: a number, which changes nothing."""
+_IN_DOUBLE = re.compile(r"(\\\n|\$[\w{(\[@*#?$!-]|`)|\\.", re.DOTALL)
+_IN_SHOWN = re.compile(rf"{_STATUS.pattern}|{_IN_DOUBLE.pattern}", re.DOTALL)
+"""The same between double quotes, where a character behind a backslash stays; and there behind `echo`."""
+_ASSIGNED = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
+_NOWHERE = ("/dev/null", "/dev/stdout", "/dev/stderr")
+_WILD = frozenset("*?[")
+_DOCUMENT = re.compile(r"-?[ \t]*(['\"]?)\\?([\w.-]+)\1(?P<rest>[^\n]*)\n(?:[^\n]*\n)*?\t*\2(?:\n|\Z)")
+
+
+class _Word(msgspec.Struct, frozen=True, kw_only=True):
+    """One word of a line, without its quotes and escapes."""
+
+    text: str = ""
+    raw: str = ""
+    start: int = 0
+    is_pattern: bool = False
+    is_expanded: bool = False
 
 
 class _Reader:
@@ -241,220 +271,68 @@ class _Reader:
         """The folders that a `cd` of this chain of `&&` has left: what comes after the chain may start there."""
         self._before = ""
         """The sign before this command."""
-        self._words: list[str] = []
-        self._starts: list[int] = []
-        self._patterns: set[int] = set()
-        self._expanded: set[int] = set()
+        self._words: list[_Word] = []
 
     def read(self) -> None:
-        while self._at < len(self._text):
-            one = self._text[self._at]
-            if one in " \t" or self._text.startswith("\\\n", self._at):
-                self._at += 1 if one in " \t" else 2
-            elif one == "#":
-                end = self._text.find("\n", self._at)
-                self._at = len(self._text) if end < 0 else end
-            elif (sign := self._redirection()) is not None:
-                self._redirect(sign)
-            elif one in ";|&()\n":
-                self._separate()
-            else:
-                self._word()
+        while found := _TOKEN.match(self._text, self._at):
+            self._at = found.end()
+            match found.lastgroup:
+                case "redirection":
+                    self._redirect(found["redirection"], found.start())
+                case "sign":
+                    self._separate(found[0])
+                case "word":
+                    self._words.append(self._word(found))
         self._finish()
 
-    def _separate(self) -> None:
+    def _separate(self, sign: str) -> None:
         """Read what ends a command. What is not one of `;`, `|`, `&&`, `||` and a new line is a doubt."""
-        start = self._at
-        pair = self._text[start : start + 2]
-        sign = pair if pair in ("&&", "||", "|&", ";;", ";&") else pair[0]
-        self._at += len(sign)
         is_empty = not self._words
         self._finish(sign)
         if not is_empty or sign != "\n":
             self._before = sign
             if sign not in ("&&", "|", "|&"):
                 self._folders, self._left = tuple(sorted({*self._folders, *self._left})), ()
-        if sign in ("&", "(", ")", ";;", ";&"):
-            what = {"&": "A command in the background can keep running after the call ends."}
-            self._doubt(what.get(sign, f"The operator {sign!r} is not analysed."), self._text)
-        elif is_empty and sign != "\n" and not self.invocations:
-            self._doubt("A command is missing.", self._text)
-        if sign in ("&&", "||", "|", "|&") and not self._text[self._at :].strip():
+        if sign == "&":
+            self._doubt("A command in the background can keep running after the call ends.", self._text)
+        elif sign not in ("&&", "||", "|", "|&", ";", "\n"):
+            self._doubt(f"The operator {sign!r} is not analysed.", self._text)
+        is_last = sign in ("&&", "||", "|", "|&") and not self._text[self._at :].strip()
+        if is_last or (is_empty and sign != "\n" and not self.invocations):
             self._doubt("A command is missing.", self._text)
 
-    def _redirection(self) -> str | None:
-        """Return the sign of a redirection that begins here, with the number before it."""
-        end = self._at
-        while end < len(self._text) and self._text[end].isdigit() and self._text[end].isascii():
-            end += 1
-        number = self._text[self._at : end]
-        sign = next((one for one in _REDIRECTIONS if self._text.startswith(one, end)), None)
-        if sign is None or (number and sign.startswith("&")) or self._text[end : end + 2] in ("<(", ">("):
-            return None
-        return number + sign
-
-    def _redirect(self, sign: str) -> None:
-        start, operator = self._at, sign.lstrip("0123456789")
-        self._at += len(sign)
-        while self._at < len(self._text) and self._text[self._at] in " \t":
-            self._at += 1
-        if operator in ("<<", "<<<", "<>") or len(sign) - len(operator) > 1:
-            self._doubt("This redirection is not analysed.", self._text[start:])
-            if operator == "<<":
-                self._skip_document()
-                return
-        target, is_pattern, is_expanded = self._one_word()
-        if operator in (">&", "<&") and (target.isdigit() or target == "-"):
-            return
-        if not target or is_pattern or "$" in target or operator in (">&", "<&"):
+    def _redirect(self, sign: str, start: int) -> None:
+        operator = sign.lstrip("0123456789")
+        if operator == "<<" and (document := _DOCUMENT.match(self._text, self._at)):
+            # Its lines are the input of a command: a shell that carries them out is in doubt anyway.
+            self._text = f"{self._text[: self._at]}E{document['rest']}\n{self._text[document.end() :]}"
+        found, word = _TOKEN.match(self._text, self._at), _Word()
+        if found is not None and found.lastgroup == "word":
+            self._at, word = found.end(), self._word(found)
+        target, is_unknown = word.text, word.is_pattern or word.is_expanded
+        is_text, is_copy = operator in ("<<", "<<<"), operator in (">&", "<&")
+        is_number = is_copy and (target.isdigit() or target == "-")
+        is_plain = operator != "<>" and not (is_copy or is_text or is_unknown) and target != "" and "$" not in target
+        if not (is_plain or is_number) or len(sign) - len(operator) > 1:
             self._doubt("This redirection is not analysed.", self._text[start : self._at])
-        if is_expanded or is_pattern:
-            return
         if target.startswith(("/dev/tcp/", "/dev/udp/")):
             self._doubt("This redirection opens a connection of the network.", target)
-        elif target and target not in ("/dev/null", "/dev/stdout", "/dev/stderr") and operator not in ("<<<", "<<"):
+        elif target and not (is_number or is_unknown or is_text) and target not in _NOWHERE:
             self.redirections.append(Redirection(operator=operator, target=target, folders=self._folders))
 
-    def _skip_document(self) -> None:
-        """Leave out the lines of a here-document, which are the input of a command. A shell that carries them out is in doubt anyway."""
-        self._at += self._text.startswith("-", self._at)
-        delimiter, _, _ = self._one_word()
-        begins = self._text.find("\n", self._at)
-        lines = self._text[begins + 1 :].split("\n") if begins >= 0 else []
-        stripped = [line.strip("\t") for line in lines]
-        if delimiter not in stripped:
-            return
-        body = "\n".join(lines[: stripped.index(delimiter) + 1])
-        self._text = self._text[: begins + 1] + self._text[begins + 1 + len(body) :]
-
-    def _word(self) -> None:
-        start = self._at
-        word, is_pattern, is_expanded = self._one_word()
-        words = _braced(self._text[start : self._at]) if is_expanded else [word]
-        for one in words or [word]:
-            if is_pattern:
-                self._patterns.add(len(self._words))
-            if is_expanded and not words:
-                self._expanded.add(len(self._words))
-            self._starts.append(start)
-            self._words.append(one)
-
-    def _one_word(self) -> tuple[str, bool, bool]:  # noqa: C901, PLR0912 - one case for each sign of the shell
+    def _word(self, found: "re.Match[str]") -> _Word:
         """Read one word, and say whether it is a pattern of names, and whether the shell expands it."""
-        found: list[str] = []
-        start, is_pattern, is_expanded = self._at, False, False
-        while self._at < len(self._text) and (one := self._text[self._at]) not in " \t\n;|&()<>":
-            self._at += 1
-            match one:
-                case "'":
-                    end = self._text.find("'", self._at)
-                    if end < 0:
-                        self._doubt("A quote is not closed.", self._text[start:])
-                        end = len(self._text)
-                    found.append(self._text[self._at : end])
-                    self._at = end + 1
-                case '"':
-                    text, is_open = self._double_quoted()
-                    found.append(text)
-                    is_expanded = is_expanded or is_open
-                case "\\":
-                    after = self._text[self._at : self._at + 1]
-                    if after in ("", "\n"):
-                        self._doubt("The command continues a word on the next line.", self._text[start:])
-                    found.append(after)
-                    self._at += 1
-                case "$" if status := self._status():
-                    found.append(one + status)
-                    self._at += len(status)
-                case "$" if self._expands():
-                    is_expanded = True
-                    found.append(one + self._substitution())
-                case "`":
-                    is_expanded = True
-                    self._doubt("The shell carries out what stands between backticks.", self._text[start:])
-                    found.append(one)
-                case "{" | "~" if self._is_special(one, found):
-                    is_expanded = True
-                    found.append(one)
-                case _:
-                    is_pattern = is_pattern or one in _WILD
-                    found.append(one)
-        if self._text[self._at : self._at + 2] in ("<(", ">(") or self._text[self._at : self._at + 1] == "(":
-            is_expanded = True
-            self._at += self._text[self._at] in "<>"
-        word = "".join(found)
+        raw, is_shown = found[0], [one.text for one in self._words[:1]] == ["echo"]
+        text, bare, quoted = _parted(raw, is_shown=is_shown)
+        if not _CLOSED.fullmatch(raw):
+            self._doubt("A quote is not closed.", self._text[found.start() :])
+        is_pattern = not _WILD.isdisjoint(bare)
+        # No pattern can say in a way that everybody reads alike what a set of characters is, or that a wildcard is text.
+        is_unclear = is_pattern and ("[" in bare or not _WILD.isdisjoint(quoted))
+        is_expanded = is_unclear or _EXPANDED.search(bare) is not None or self._text.startswith("(", found.end())
         if is_expanded:
-            self._doubt(_EXPANDS, self._text[start : self._at])
-        if is_pattern and (
-            "[" in _PLAIN_SET.sub("", word) or any(one in word for one in _quoted_wild(self._text[start : self._at]))
-        ):
-            is_expanded = True
-            self._doubt(_EXPANDS, self._text[start : self._at])
-        return word, is_pattern, is_expanded
-
-    def _double_quoted(self) -> tuple[str, bool]:
-        """Read up to the quote that closes, and say whether something within is expanded."""
-        found: list[str] = []
-        is_expanded = False
-        start = self._at
-        while self._at < len(self._text):
-            one = self._text[self._at]
-            self._at += 1
-            if one == '"':
-                return "".join(found), is_expanded
-            if one == "\\" and self._text[self._at : self._at + 1] in ("$", "`", '"', "\\"):
-                one = self._text[self._at]
-                self._at += 1
-            elif one == "\\" and self._text.startswith("\n", self._at):
-                self._doubt("The command continues a word on the next line.", self._text[start - 1 :])
-                is_expanded = True
-            elif one == "`":
-                is_expanded = True
-            elif one == "$" and not self._status() and self._expands(is_quoted=True):
-                is_expanded = True
-                one += self._substitution()
-            found.append(one)
-        self._doubt("A quote is not closed.", self._text[start - 1 :])
-        return "".join(found), is_expanded
-
-    def _substitution(self) -> str:
-        """Read the line within a `$(...)` that begins here, and return it as written; nothing where none does. What it starts is noted."""
-        if not self._text.startswith("(", self._at) or self._text.startswith("((", self._at):
-            return ""
-        start, depth, quote = self._at, 0, ""
-        while self._at < len(self._text):
-            one = self._text[self._at]
-            self._at += 1 + (one == "\\" and quote != "'")
-            if quote or one in "'\"":
-                quote = "" if one == quote else quote or one
-                continue
-            depth += (one == "(") - (one == ")")
-            if depth == 0:
-                break
-        whole = self._text[start : self._at]
-        inner = read(whole[1:-1]) if len(whole) < len(self._text) else Line(source=whole)
-        room = MAX_COMMANDS - len(self.invocations)
-        self.invocations += [
-            structs.replace(one, via=("$", *one.via), folders=self._folders) for one in inner.invocations[:room]
-        ]
-        self.redirections += inner.redirections
-        return whole
-
-    def _status(self) -> str:
-        """Return the rest of a `$?` that `echo` shows: a number, which changes nothing. Empty for anything else."""
-        found = _STATUS.match(self._text, self._at) if self._words[:1] == ["echo"] else None
-        return found[0] if found else ""
-
-    def _expands(self, *, is_quoted: bool = False) -> bool:
-        """Whether the `$` before the place where the reader is expands to something."""
-        after = self._text[self._at : self._at + 1]
-        return (after.isalnum() or after in _OPENS_EXPANSION) and after != "" and not (is_quoted and after in "'\"")
-
-    def _is_special(self, one: str, found: list[str]) -> bool:
-        """Whether a `{` or `~` may be more than itself. `{}` is itself, and so is a `~` behind a letter: `HEAD~1`."""
-        if one == "~":
-            return not found or "".join(found)[-1:] in (":", "=", "")
-        return not self._text.startswith("}", self._at)
+            self._doubt(_EXPANDS, raw)
+        return _Word(text=text, raw=raw, start=found.start(), is_pattern=is_pattern, is_expanded=is_expanded)
 
     def _finish(self, sign: str = "") -> None:
         """End the command that was read last.
@@ -462,63 +340,54 @@ class _Reader:
         Args:
             sign: What ends it.
         """
-        words, starts, patterns, expanded = self._words, self._starts, self._patterns, self._expanded
-        self._words, self._starts, self._patterns, self._expanded = [], [], set(), set()
-        before, skipped = self._read_before(words, starts, patterns)
+        words, self._words = self._words, []
+        before, skipped = self._read_before(words)
         rest = words[skipped:]
         if not rest:
             return
-        text = self._text[starts[skipped] : self._at].strip().rstrip(";|&\n() ")
-        if rest[0] in _BEFORE_WORDS:
-            self._doubt(f"{rest[0]!r} is not analysed.", text)
+        program, text = rest[0], self._text[rest[0].start : self._at].strip().rstrip(";|&\n() ")
+        if program.text in _BEFORE_WORDS:
+            self._doubt(f"{program.text!r} is not analysed.", text)
             return
-        if not rest[0] or skipped in expanded or skipped in patterns:
+        if not program.text or program.is_expanded or program.is_pattern:
             self._doubt("The program of this command is unknown.", text)
-        if rest[0] in _CHANGING:
-            self._doubt(f"`{rest[0]}` can change what later commands do.", text)
+        if program.text in _CHANGING:
+            self._doubt(f"`{program.text}` can change what later commands do.", text)
         if len(self.invocations) == MAX_COMMANDS:
             self._doubt(f"The line has more than {MAX_COMMANDS} commands.", text)
             return
         one = Invocation(
-            words=tuple(rest),
+            words=tuple(word.text for word in rest),
             text=text,
             folders=self._folders,
-            patterns=frozenset(at - skipped for at in patterns),
-            expanded=frozenset(at - skipped for at in expanded),
+            patterns=frozenset(at for at, word in enumerate(rest) if word.is_pattern),
+            expanded=frozenset(at for at, word in enumerate(rest) if word.is_expanded),
             before=tuple(before),
         )
-        started = without_starters(one)
-        if started.program == "env" and any(map(_CHANGES_FOLDER.match, started.arguments)):
-            self._doubt("The folder that this command changes to is unknown.", text)
-        self.invocations += _in_their_folder(started)
-        if rest[0] == "cd":
+        self.invocations += _in_their_folder(without_starters(one))
+        if program.text == "cd":
             has_succeeded = sign == "&&" and not skipped and self._before not in ("||", "|", "|&")
             self._change_folder(one, has_succeeded=has_succeeded)
 
-    def _read_before(self, words: list[str], starts: list[int], patterns: set[int]) -> tuple[list[str], int]:
-        """Return what stands before a program and is kept with it, and where the program is."""
+    def _read_before(self, words: Sequence[_Word]) -> tuple[list[str], int]:
+        """Return what stands before a program and is kept with it, and where the program is. In quotes a word is one like any other."""
         found: list[str] = []
-        at = 0
-        while at < len(words) and self._comes_before(words[at], starts[at]):
-            word, after = words[at], "".join(words[at + 1 : at + 2])
-            is_timed = word == "time" and after != "" and not after.startswith("-")
-            if is_timed or (at + 1 < len(words) and at not in patterns and _is_setting(word)):
-                found.append(word)
-            elif word != "!" and not _HARMLESS.fullmatch(word):
-                self._doubt(_about(word), word)
-            at += 1
-        return found, at
-
-    def _comes_before(self, word: str, start: int) -> bool:
-        """Whether a word comes before a command: it sets a variable, or is reserved. In quotes it is a word like any other."""
-        is_bare = self._text[start : start + len(word) + 1].strip(" \t\n;") == word
-        return self._is_assigned(word, start) or (is_bare and word in _BEFORE_COMMANDS)
-
-    def _is_assigned(self, word: str, start: int) -> bool:
-        """Whether a word before a command sets a variable."""
-        name = word.partition("=")[0].removesuffix("+")
-        is_name = bool(name) and set(name) <= _ASSIGNED and not name[0].isdigit()
-        return "=" in word and is_name and self._text.startswith(name, start)
+        for at, word in enumerate(words):
+            if not (_ASSIGNED.match(word.raw) or (word.raw == word.text and word.text in _BEFORE_COMMANDS)):
+                return found, at
+            after = "".join(one.text for one in words[at + 1 : at + 2])
+            is_timed = word.text == "time" and after != "" and not after.startswith("-")
+            if is_timed or (at + 1 < len(words) and not word.is_pattern and _is_setting(word.text)):
+                found.append(word.text)
+            elif word.text != "!" and not _HARMLESS.fullmatch(word.text):
+                is_set = "=" in word.text
+                self._doubt(
+                    "Setting a variable can change what later commands do."
+                    if is_set
+                    else f"{word.text!r} is not analysed.",
+                    word.text,
+                )
+        return found, len(words)
 
     def _change_folder(self, one: Invocation, *, has_succeeded: bool) -> None:
         """Go to the folder of a `cd`: as its text says, and as its links lead. The old ones stay where it may have failed, or not been run.
@@ -536,7 +405,7 @@ class _Reader:
         ):
             self._doubt("The folder that this command changes to is unknown.", one.text)
             return
-        found = _below(self._folders, arguments[0])
+        found = below(self._folders, arguments[0])
         left = {*self._left, *self._folders}
         if len(found | left) > _MAX_FOLDERS:
             self._doubt("The line changes folders too often to analyse.", one.text)
@@ -549,7 +418,29 @@ class _Reader:
             self.doubts.append(Doubt(reason=reason, text=_short(text.strip())))
 
 
-def _below(folders: Sequence[str], name: str) -> set[str]:
+def _parted(raw: str, *, is_shown: bool = False) -> tuple[str, str, str]:
+    """Return the text of a word, what of it the shell looks at, where `''` stands for what is in quotes, and what is in quotes."""
+    text, bare, quoted = "", "", ""
+    for part in _PART.finditer(raw):
+        single, double, escaped = part["single"], part["double"], part["escaped"]
+        plain = part[0] if part.lastgroup is None else ""
+        text += single or _ESCAPE.sub(r"\1", double or "") or escaped or plain
+        quoted += single or double or escaped or ""
+        bare += (_STATUS.sub("", plain) if is_shown else plain) or "''"
+        bare += "".join((_IN_SHOWN if is_shown else _IN_DOUBLE).findall(double or ""))
+        bare += "\\\n" if escaped in ("", "\n") else ""
+    return text, bare, quoted
+
+
+def one_command(text: str) -> tuple[str, ...] | None:
+    """Return the words of a text as the shell looks at them, without what is in quotes; None where it is more than one simple command."""
+    tokens = [one for one in _TOKEN.finditer(text) if one.lastgroup != "blank"]
+    words = tuple(_parted(one[0])[1] for one in tokens)
+    is_one = _CLOSED.fullmatch(text) is not None and all(one.lastgroup == "word" for one in tokens)
+    return words if is_one and not any("`" in one or "$(" in one for one in words) else None
+
+
+def below(folders: Sequence[str], name: str) -> set[str]:
     """Return where a folder lies: as its text says, and as its links lead."""
     joined = [posixpath.join(folder, name) for folder in folders]
     return {*map(posixpath.normpath, joined), *filter(leads_up, joined)}
@@ -607,39 +498,6 @@ def _in_their_folder(one: Invocation) -> tuple[Invocation, ...]:
         structs.replace(
             _shifted(one, 2, before=one.before),
             words=("git", *words[3:]),
-            folders=tuple(sorted(_below(one.folders, words[2]))),
+            folders=tuple(sorted(below(one.folders, words[2]))),
         ),
     )
-
-
-_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
-_MAX_BRACED = 64
-
-
-def _braced(raw: str) -> list[str]:
-    """Return the words that one word with braces becomes (`src/{a,b}`); nothing where it is more than that."""
-    found = [raw]
-    while any("{" in one for one in found):
-        matches = [_BRACES.search(one) for one in found]
-        if not all(matches) or len(found) > _MAX_BRACED:
-            return []
-        found = [
-            one[: at.start()] + part + one[at.end() :]
-            for one, at in zip(found, matches, strict=True)
-            if at
-            for part in at[1].split(",")
-        ]
-    return found if not set(raw) & set("$`'\"\\~") and found != [raw] else []
-
-
-def _about(word: str) -> str:
-    return "Setting a variable can change what later commands do." if "=" in word else f"{word!r} is not analysed."
-
-
-def _quoted_wild(raw: str) -> list[str]:
-    """Return the wildcards that are text, of a word that has others: no pattern can say both in a way that everybody reads alike."""
-    return [one for one in "*?[" if f"\\{one}" in raw or any(one in part for part in _quoted(raw))]
-
-
-def _quoted(raw: str) -> list[str]:
-    return [*raw.split("'")[1::2], *raw.split('"')[1::2]]

@@ -3,7 +3,6 @@
 import fnmatch
 import re
 import shlex
-import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -21,7 +20,7 @@ from treadle.shell.programs import (
     WRAPPERS,
     program_name,
 )
-from treadle.shell.reading import Invocation, Line, read, without_starters
+from treadle.shell.reading import Invocation, Line, one_command, read, unreadable, without_starters
 
 __all__ = ["CommandPattern", "exact", "finds", "kind_of", "suggested"]
 
@@ -55,14 +54,6 @@ class _Word(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is an option, may be the value of one, or is one operand of several that the program carries out."""
 
 
-class _Parted(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of a command, or of a rule."""
-
-    options: tuple[str, ...]
-    """Joined short options are taken apart, and long ones have no value."""
-    words: tuple[_Word, ...]
-
-
 def finds(wanted: tuple[str, ...], one: Invocation, *, is_prefix: bool) -> bool:
     """Whether a command has these arguments: the options anywhere, the operands in their order.
 
@@ -74,52 +65,48 @@ def finds(wanted: tuple[str, ...], one: Invocation, *, is_prefix: bool) -> bool:
         one: The command.
         is_prefix: Whether further operands may follow.
     """
-    rule, given = _parted("", wanted), _parted(program_name(one.program), one.arguments)
-    if not all(any(_is_same(option, other) for other in given.options) for option in rule.options):
+    options, words = _parted(program_name(one.program), one.arguments)
+    wanted_options, wanted_words = _parted("", wanted)
+    if not all(any(_is_same(option, other) for other in options) for option in wanted_options):
         return False
-    operands = [word.texts[0] for word in rule.words if word.is_operand and not _is_value_in(given, word)]
-    return _are_in(operands, given.words, is_prefix=is_prefix)
+    operands = [word.texts[0] for word in wanted_words if word.is_operand and not _is_value_in(words, word)]
+    return _are_in(operands, words, is_prefix=is_prefix)
 
 
-def _is_value_in(given: _Parted, wanted: _Word) -> bool:
+def _is_value_in(words: Sequence[_Word], wanted: _Word) -> bool:
     """Whether a command has an option of a rule with this value, in whichever place."""
     return bool(wanted.option) and any(
         any(_is_same(option, other) for option in _names(wanted.option) for other in _names(word.option))
-        and _word_fits(word, wanted.texts[0])
-        for word in given.words
+        and _has_text(word, wanted.texts[0])
+        for word in words
         if word.option
     )
 
 
 def _are_in(wanted: Sequence[str], words: Sequence[_Word], *, is_prefix: bool) -> bool:
     """Whether words follow each other in a command, with nothing between them that may not be skipped."""
-    reached = _behind_stars({0}, wanted)
+
+    def behind_stars(places: set[int]) -> set[int]:
+        more = {at + 1 for at in places if wanted[at : at + 1] == ["*"]}
+        return places if more <= places else behind_stars(places | more)
+
+    reached = behind_stars({0})
     for word in words:
         if is_prefix and len(wanted) in reached:
             return True
         stays = {at for at in reached if word.may_be_skipped or wanted[at : at + 1] == ["*"]}
-        moves = {at + 1 for at in reached if at < len(wanted) and _word_fits(word, wanted[at])}
-        reached = _behind_stars(stays | moves, wanted)
+        moves = {at + 1 for at in reached if at < len(wanted) and _has_text(word, wanted[at])}
+        reached = behind_stars(stays | moves)
     return len(wanted) in reached
 
 
-def _behind_stars(reached: set[int], wanted: Sequence[str]) -> set[int]:
-    found: set[int] = set()
-    for start in reached:
-        at = start
-        while at not in found:
-            found.add(at)
-            at += wanted[at : at + 1] == ["*"]
-    return found
-
-
-def _word_fits(word: _Word, wanted: str) -> bool:
+def _has_text(word: _Word, wanted: str) -> bool:
     return any(fnmatch.fnmatchcase(text, wanted) for text in word.texts)
 
 
 @lru_cache(maxsize=4096)
-def _parted(program: str, arguments: tuple[str, ...]) -> _Parted:
-    """Take arguments apart. In a command, a `--` may be the value of an option, so what looks like an option behind it may be one.
+def _parted(program: str, arguments: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[_Word, ...]]:
+    """Take arguments apart into options, without values, and words. In a command, a `--` may be the value of an option, so what looks like an option behind it may be one.
 
     Args:
         program: Empty for the arguments of a rule.
@@ -132,7 +119,9 @@ def _parted(program: str, arguments: tuple[str, ...]) -> _Parted:
             last, is_over = "", True
         elif not word.startswith("-") or word == "-" or (is_over and not program):
             is_skipped = bool(last) or program in _BUILDERS or _SETTING.match(word) is not None
-            texts = (word, *_readings(word)) if program == "git" else (word,)
+            # Git may take it for a refspec: the branch that it writes is meant, too.
+            branch = word.removeprefix("+").rpartition(":")[2].removeprefix("refs/heads/") if program == "git" else word
+            texts = tuple(dict.fromkeys((word, branch)))
             words.append(_Word(texts=texts, option=last, is_operand=True, may_be_skipped=is_skipped))
             last = ""
         else:
@@ -141,7 +130,7 @@ def _parted(program: str, arguments: tuple[str, ...]) -> _Parted:
             texts = (*((value,) if value else ()), *((word,) if is_over else ()))
             words.append(_Word(texts=texts, option=word, may_be_skipped=True))
             last = "" if "=" in word or word == "--no-pager" else word
-    return _Parted(options=tuple(options + (_of_git(options, words) if program == "git" else [])), words=tuple(words))
+    return tuple(options + (_of_git(options, words) if program == "git" else [])), tuple(words)
 
 
 def _names(option: str) -> list[str]:
@@ -149,12 +138,6 @@ def _names(option: str) -> list[str]:
     if option.startswith("--"):
         return [option.partition("=")[0]]
     return [f"-{letter}" for letter in option[1:]]
-
-
-def _readings(word: str) -> list[str]:
-    """Return what git takes an operand for, beside its text: the branch that a refspec writes."""
-    plain = word.removeprefix("+").rpartition(":")[2].removeprefix("refs/heads/")
-    return [] if plain == word else [plain]
 
 
 def _of_git(options: Sequence[str], words: Sequence[_Word]) -> list[str]:
@@ -187,7 +170,6 @@ def _longs(option: str) -> tuple[str, ...]:
 _WILD = re.compile(r"[*?\[]")
 _SET = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 _UP = re.compile(r"(?<![^/=:,@])\.\.(?![^/=:,@])")
-_SEVERAL = "contains more than one command. Write one rule for each: the commands of a line are checked one by one."
 
 
 class CommandPattern(msgspec.Struct, frozen=True, kw_only=True):
@@ -456,55 +438,46 @@ def _end_of(one: Invocation, kind: tuple[str, ...]) -> int:
     return next((at + 1 for at in range(1, len(one.words)) if one.words[at] == kind[-1]), len(one.words))
 
 
+_EXAMPLES = {
+    **dict.fromkeys(("sh", "bash", "zsh"), "scripts/x"), **dict.fromkeys(("deno", "bun"), "test"), **dict.fromkeys(("npx", "uvx", "bunx", "pnpx"), "tsc"),
+    **dict.fromkeys(MODULE_RUNNERS, "-m pytest"), "curl": "example.com", **dict.fromkeys("uv poetry pipenv pdm hatch rye bundle".split(), "pytest"),
+}  # fmt: skip
+
+
 def _needed(words: tuple[str, ...]) -> str:
-    """Return the forms of a rule that would match, for words that do not say what a program runs; nothing where they do."""
-    name, plain = program_name(words[0]), shlex.join(words)
+    """Return the form of a rule that would match, for words that do not say what a program runs; nothing where they do."""
+    name, kept = program_name(words[0]), words[:1]
+    is_open = len(words) == 1 and name in _EXAMPLES
     if name == "wget":
         return "the whole command, without `:*`: it follows redirections, and writes a file."
-    if name in ("deno", "bun") and len(words) == 1:
-        return f"the act: `shell({name} test:*)`."
-    if name == "curl" and not (len(words) > 1 and not words[1].startswith("-")):
-        return f"the host: `shell({words[0]} example.com:*)`."
-    if name in INTERPRETERS and name not in ("deno", "bun") and _of_code(Invocation(words=words, text=""), 1) is None:
-        module = f"`shell({words[0]} -m pytest:*)` or " if name in MODULE_RUNNERS else ""
-        return f"the file: {module}`shell({words[0]} {'scripts/x' if name in ('sh', 'bash', 'zsh') else 'calc.py'}:*)`; or the whole command, without `:*`."
-    if name in ("npx", "uvx", "bunx", "pnpx") and len(words) == 1:
-        return f"the package: `shell({plain} tsc:*)`."
-    is_runner = f"{name} {' '.join(words[1:2])}" in RUNNERS and name in (
-        "uv",
-        "poetry",
-        "pipenv",
-        "pdm",
-        "hatch",
-        "rye",
-        "bundle",
-    )
-    return f"the program: `shell({plain} pytest:*)`." if is_runner and len(words) == len("uv run".split()) else ""
-
-
-_MORE = ((), ("x",), ("status",), ("--list",))
-"""What may follow the words of a rule by prefix."""
+    if f"{name} {' '.join(words[1:2])}" in RUNNERS:
+        is_open, kept = len(words) == len(("uv", "run")) and name in _EXAMPLES, words
+    elif name in ("uv", "poetry", "pipenv", "pdm", "hatch", "rye", "bundle"):
+        return ""
+    elif name == "curl":
+        is_open = len(words) == 1 or words[1].startswith("-")
+    elif name in INTERPRETERS and name not in ("deno", "bun"):
+        is_open = _of_code(Invocation(words=words, text=""), 1) is None
+    example = f"`shell({shlex.join(kept)} {_EXAMPLES.get(name, 'calc.py')}:*)`"
+    whole = "; or the whole command, without `:*`" if name in INTERPRETERS else ""
+    return f"what it runs or reaches: {example}{whole}." if is_open else ""
 
 
 def _unmatched(rule: CommandPattern) -> str:
     """Return why a rule on commands without wildcards allows none, and the form that would; nothing where it allows one."""
-    end = ":*" if rule.is_prefix else ""
-    lines = [read(shlex.join((*rule.words, *more))) for more in (_MORE if rule.is_prefix else _MORE[:1])]
-    settings = [one.partition("=")[0] for one in rule.settings]
-    whole = [f"{name}=x {shlex.join(rule.words)}" for name in settings] if rule.is_prefix else [rule.text.strip()]
-    for text in whole:
-        if doubts := read(text).doubts:
-            return f"{doubts[0].shown}. Write `shell(= {text})`."
-    if all(line.doubts for line in lines):
-        return f"{lines[0].doubts[0].reason} Write the whole line, as in `shell(= {shlex.join(rule.words)} x)`."
-    probes = [line.invocations[-1] for line in lines if not line.doubts]
+    body = re.sub(r"=\*(?=\s)", "=x", rule.text.strip().removesuffix(":*").removesuffix(" *"))
+    more = ("", " x", " status", " --list") if rule.is_prefix else ("",)
+    lines = [(read(body + end), read(shlex.join(rule.words) + end)) for end in more]
+    if all(written.doubts for written, _ in lines):
+        return f"{lines[0][0].doubts[0].shown}. Write the whole line: `shell(= {body})`."
+    probes = [line.invocations[-1] for written, line in lines if not written.doubts]
     if any(rule.allows(one) for one in probes):
         return ""
     one, kind = probes[0], kind_of(probes[0])
-    if one.words[0] == "git" and len(one.words) < len(plain_words(rule.words)):
-        return f"`git -C` is `cd` and `git`. Write `shell({shlex.join(one.words)}{end})`."
-    if kind is not None and rule.is_prefix:
+    if rule.is_prefix and kind is not None:
         return f"its kind has other words. Write `shell({shlex.join(kind)}:*)`."
+    if len(one.words) < len(plain_words(rule.words)):
+        return f"`git -C` is `cd` and `git`. Write `shell({shlex.join(one.words)})`."
     why = next((found for found in (known(one).problem for one in probes) if found), "its words do not say what runs.")
     return f"{why} Write the whole command, without `:*`."
 
@@ -525,16 +498,13 @@ def _fits(word: str, wanted: str) -> bool:
 
 def _problem(body: str) -> str | None:
     """Say what is wrong with the text of a pattern; None for a simple command. Signs of the shell in quotes are text."""
-    if any(unicodedata.category(one)[0] in "CZ" and one not in " \t\n" for one in body):
-        return "contains an invisible character, which no analysed command can have."
-    bare, in_double = _unquoted(body)
-    if "`" in bare + in_double or "$(" in bare or "$(" in in_double:
-        return _SEVERAL
-    if set(bare) & set(";|&\n"):
-        return _SEVERAL
-    if set(bare) & set("<>()"):
-        return "contains a shell operator such as `>` or `)`. Put it in quotes if it is text."
-    return "has `:*` before its end. It means any arguments, and must come last: `git log:*`." if ":*" in bare else None
+    if body and (why := unreadable(body)) is not None:
+        return f"cannot be read. {why}"
+    words = one_command(body)
+    if words is None:
+        return "is more than one simple command. Write one rule for each: the commands of a line are checked one by one. Put signs such as `>` in quotes if they are text."
+    is_early = any(":*" in one for one in words)
+    return "has `:*` before its end. It means any arguments, and must come last: `git log:*`." if is_early else None
 
 
 def _mistake(text: str, words: tuple[str, ...]) -> str | None:
@@ -546,23 +516,6 @@ def _mistake(text: str, words: tuple[str, ...]) -> str | None:
     if text.endswith(": *") and words[-1] != ":":
         return f"has a space within `:*`. Write `{text.removesuffix(' *')}*`."
     return None
-
-
-def _unquoted(body: str) -> tuple[str, str]:
-    """Return what is outside of quotes, and in double ones, where the shell expands it still. Escaped signs are in neither."""
-    found = {"": "", '"': "", "'": ""}
-    quote, is_escaped = "", False
-    for one in body:
-        if is_escaped:
-            is_escaped = False
-        elif one == "\\" and quote != "'":
-            is_escaped = True
-        elif one == quote or (one in "'\"" and not quote):
-            quote = "" if quote else one
-            found[""] += " "
-        else:
-            found[quote] += one
-    return found[""], found['"']
 
 
 def suggested(line: Line) -> tuple[str, ...]:
@@ -590,8 +543,7 @@ def suggested(line: Line) -> tuple[str, ...]:
 def exact(line: Line) -> tuple[str, ...]:
     """Return the pattern that means this very line; none for one that no rule can hold."""
     plain = line.source.strip()
-    is_whole = bool(plain) and not any(unicodedata.category(one)[0] in "CZ" and one not in " \t\n" for one in plain)
-    return (f"= {plain}",) if is_whole and len(plain) <= _MAX_EXACT else ()
+    return (f"= {plain}",) if unreadable(plain) is None and len(plain) <= _MAX_EXACT else ()
 
 
 _MAX_EXACT = 500
