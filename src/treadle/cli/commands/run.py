@@ -12,7 +12,14 @@ from treadle.agents import Goal, GoalWork, load_goal
 from treadle.cli.bulk import Chosen, chosen_sessions, done_to_all
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import Attached, check_given, guidance_of, message_of, read_task
-from treadle.cli.input.commands import CancelOptions, GoalOptions, ResumeOptions, RunOptions, TaskOptions
+from treadle.cli.input.commands import (
+    CancelOptions,
+    GoalOptions,
+    ResumeOptions,
+    RunOptions,
+    TaskOptions,
+    has_conditions,
+)
 from treadle.cli.input.places import absolute, same_journal
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.origins import (
@@ -105,13 +112,12 @@ async def start(
 async def resume(options: ResumeOptions, terminal: Terminal) -> int:
     """Resume one session's run, named or the last, or those of all that fulfil the conditions; return the exit code."""
     terminal.hides_logs = True
-    has_conditions = any(one is not None for one in (options.tenant, options.agent, options.status, options.older_than))
-    if not has_conditions and (options.id is None) is not options.is_last:
+    if not has_conditions(options) and (options.id is None) is not options.is_last:
         raise UsageError(
             "Name one session: `treadle resume ID`, or `treadle resume --last`. `treadle sessions` lists all."
         )
     async with opened(settings_of(options).journal, must_exist=True) as journal:
-        if has_conditions:
+        if has_conditions(options):
             return await _resume_all(journal, options, terminal)
         info = await find_session(journal, options.id)
         return await _resume_one(journal, info.id, options, terminal)
@@ -275,7 +281,7 @@ async def _remembered(options: GoalOptions, session_id: str, terminal: Terminal)
 
 async def cancel(options: CancelOptions, terminal: Terminal) -> int:
     """Leave a cancellation, which holds until the run has ended."""
-    if options.has_conditions:
+    if has_conditions(options):
         return await _cancel_all(options, terminal)
     async with (
         opened(settings_of(options).journal, must_exist=True) as journal,

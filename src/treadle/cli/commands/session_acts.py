@@ -26,6 +26,7 @@ from treadle.cli.input.commands import (
     RmOptions,
     StatusOptions,
     SuspendOptions,
+    has_conditions,
 )
 from treadle.cli.input.places import journal_file, same_journal, shown_journal, snapshots_folder
 from treadle.cli.input.settings import settings_of
@@ -158,7 +159,7 @@ async def activate(options: ActivateOptions, terminal: Terminal) -> int:
 
 
 async def _change(options: StatusOptions, terminal: Terminal, status: Literal["active", "suspended"]) -> int:
-    if options.has_conditions:
+    if has_conditions(options):
         return await _change_all(options, terminal, status)
     path, given = _named(options)
     async with opened(path, must_exist=True) as journal, opened_session(journal, given) as session:
@@ -326,7 +327,7 @@ def _absolute(journal: str) -> str:
 
 async def remove(options: RmOptions, terminal: Terminal) -> int:
     """Delete the named sessions, the last one, or those that fulfil the conditions."""
-    if options.has_conditions:
+    if has_conditions(options):
         return await _remove_all(options, terminal)
     if bool(options.ids) is options.is_last:
         raise UsageError(

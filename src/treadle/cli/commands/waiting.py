@@ -16,7 +16,14 @@ import msgspec
 from treadle import Approval, Done, NotDone, Session, Tool, TreadleError, Unknown
 from treadle.cli.bulk import Chosen, done_to_all, of_interest
 from treadle.cli.exits import UsageError
-from treadle.cli.input.commands import AnswerOptions, ApprovalsOptions, ApproveOptions, DoubtsOptions, ResolveOptions
+from treadle.cli.input.commands import (
+    AnswerOptions,
+    ApprovalsOptions,
+    ApproveOptions,
+    DoubtsOptions,
+    ResolveOptions,
+    has_conditions,
+)
 from treadle.cli.input.places import names_file, rules_file, same_journal
 from treadle.cli.input.rules import save_rule
 from treadle.cli.input.settings import settings_of
@@ -172,7 +179,7 @@ _SCOPES: dict[str, Scope] = {"once": "call", "session": "session", "rule": "rule
 
 async def approve(options: ApproveOptions, terminal: Terminal) -> int:
     """Allow one call, or deny it."""
-    if options.has_conditions or options.tool is not None:
+    if has_conditions(options):
         return await _approve_all(options, terminal)
     given: Literal["allow", "deny"] = "deny" if options.is_denied else "allow"
     arguments = _edited(options)
@@ -345,7 +352,7 @@ def _about(business_key: str) -> str:
 
 async def resolve(options: ResolveOptions, terminal: Terminal) -> int:
     """Say that the call was done, that it was not, or that nobody will find out; or the same of all that fulfil the conditions."""
-    if options.has_conditions:
+    if has_conditions(options):
         return await _resolve_all(options, terminal)
     outcome, by = _outcome(options), person(options)
     reason = options.reason.encode("utf-8", "replace").decode()

@@ -18,7 +18,7 @@ from treadle import submit as submit_task
 from treadle.cli.bulk import Chosen, chosen_sessions, done_to_all
 from treadle.cli.exits import UsageError, exit_code
 from treadle.cli.guidance import check_given, read_task
-from treadle.cli.input.commands import RetryOptions, SubmitOptions, WorkerOptions, WorkersOptions
+from treadle.cli.input.commands import RetryOptions, SubmitOptions, WorkerOptions, WorkersOptions, has_conditions
 from treadle.cli.input.config import COUNTS, LIMIT_WORDS
 from treadle.cli.input.keys import use_stored_keys
 from treadle.cli.input.places import same_journal, shown_journal
@@ -327,10 +327,10 @@ async def _note_first(journal: Journal, session_id: str, options: SubmitOptions,
 async def retry(options: RetryOptions, terminal: Terminal) -> int:
     """Submit a task again, or all that fulfil the conditions."""
     _check_shared(settings_of(options))
-    if options.has_conditions and options.key is not None:
+    if has_conditions(options) and options.key is not None:
         raise UsageError("--key is for one task: give its session.")
     async with opened(settings_of(options).journal, must_exist=True) as journal:
-        if options.has_conditions:
+        if has_conditions(options):
             chosen = await chosen_sessions(journal, options, run_statuses=("failed", "stopped"), fits=_may_retry)
 
             async def act(one: Chosen) -> None:

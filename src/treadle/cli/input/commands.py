@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -17,16 +17,18 @@ from treadle.cli.input.options import (
     OUTPUT,
     PLACES,
     RULES,
-    Argument,
-    Flag,
     Options,
     RunningOptions,
     StoreOption,
+    argument,
+    flag,
     number_reader,
     read_count,
     read_instant,
     read_port,
     read_seconds,
+    repeated,
+    switch,
     ungrouped,
     whole_reader,
 )
@@ -80,6 +82,7 @@ __all__ = [
     "WebOptions",
     "WorkerOptions",
     "WorkersOptions",
+    "has_conditions",
 ]
 
 _SESSION = "the session, or a prefix of its id"
@@ -120,41 +123,35 @@ def _days(text: str) -> float:
 class NamedOptions(Options, frozen=True, kw_only=True):
     """One session or call, by its id or as the last one."""
 
-    id: Annotated[str | None, Argument("ID", _SESSION)] = None
-    is_last: Annotated[bool, Flag("--last", _LAST)] = False
+    id: str | None = argument("ID", _SESSION)
+    is_last: bool = switch("--last", _LAST)
 
 
 _Status: TypeAlias = Literal["active", "queued", "running", "paused", "stopped", "failed", "completed", "suspended"]
-_Tenant: TypeAlias = Annotated[str | None, Flag("--tenant NAME", "all of this tenant; '' for those without one")]
-_Agent: TypeAlias = Annotated[str | None, Flag("--agent NAME", "all of this agent")]
-_OlderThan: TypeAlias = Annotated[
-    float | None,
-    Flag("--older-than AGE", "all that have waited, or not changed, for so long: 90m, 12h or 7d", _age),
-]
-_Limit: TypeAlias = Annotated[
-    int, Flag("--limit N", "with conditions: at most N, the oldest first (default: 500)", read_count)
-]
-_Preview: TypeAlias = Annotated[bool, Flag("--dry-run", "with conditions: only list what it would be")]
-_Sure: TypeAlias = Annotated[bool, Flag("--yes", "with conditions: do it without a question")]
-_WithStatus: TypeAlias = Annotated[_Status | None, Flag("--status --state STATUS", "all in this state")]
+_TENANT = flag("--tenant NAME", "all of this tenant; '' for those without one")
+_AGENT = flag("--agent NAME", "all of this agent")
+_STATUS = flag("--status --state STATUS", "all in this state")
+_OLDER_THAN = flag("--older-than AGE", "all that have waited, or not changed, for so long: 90m, 12h or 7d", _age)
+_LIMIT = flag("--limit N", "with conditions: at most N, the oldest first (default: 500)", read_count, default=500)
+_PREVIEW = switch("--dry-run", "with conditions: only list what it would be")
+_SURE = switch("--yes", "with conditions: do it without a question")
 
 
 class BulkOptions(NamedOptions, frozen=True, kw_only=True):
     """One session or call, or all that fulfil some conditions."""
 
-    tenant: _Tenant = None
-    agent: _Agent = None
-    older_than: _OlderThan = None
-    limit: _Limit = 500
-    is_preview: _Preview = False
-    is_sure: _Sure = False
+    tenant: str | None = _TENANT
+    agent: str | None = _AGENT
+    older_than: float | None = _OLDER_THAN
+    limit: int = _LIMIT
+    is_preview: bool = _PREVIEW
+    is_sure: bool = _SURE
 
-    @property
-    def has_conditions(self) -> bool:
-        """Whether it is about all that fulfil some conditions."""
-        return any(
-            getattr(self, name, None) is not None for name in ("tenant", "agent", "older_than", "status", "tool")
-        )
+
+def has_conditions(options: Options) -> bool:
+    """Whether a command is about all that fulfil some conditions."""
+    names = ("tenant", "agent", "older_than", "status", "tool")
+    return any(getattr(options, name, None) is not None for name in names)
 
 
 # --- Runs: what begins one, or continues it.
@@ -163,16 +160,12 @@ class BulkOptions(NamedOptions, frozen=True, kw_only=True):
 class TaskOptions(RunningOptions, frozen=True, kw_only=True):
     """A task for a session."""
 
-    task: Annotated[
-        str | None, Argument("task", "the task (default: what is piped in); piped input is appended to it")
-    ] = None
-    id: Annotated[str | None, Flag("--session ID", "continue this session, or create it if it does not exist")] = None
-    attached: Annotated[
-        tuple[str, ...], Flag("-a --attach FILE", "attach a file to the task: text, image, PDF or audio; repeatable")
-    ] = ()
-    is_last: Annotated[
-        bool, Flag("-c --continue --last", "continue the most recently changed session of this folder")
-    ] = False
+    task: str | None = argument("task", "the task (default: what is piped in); piped input is appended to it")
+    id: str | None = flag("--session ID", "continue this session, or create it if it does not exist")
+    attached: tuple[str, ...] = repeated(
+        "-a --attach FILE", "attach a file to the task: text, image, PDF or audio; repeatable"
+    )
+    is_last: bool = switch("-c --continue --last", "continue the most recently changed session of this folder")
 
 
 class ChatOptions(TaskOptions, frozen=True, kw_only=True):
@@ -180,10 +173,10 @@ class ChatOptions(TaskOptions, frozen=True, kw_only=True):
 
     command = "chat"
     code = "chat.chat"
-    task: Annotated[str | None, Argument("task", "the first message")] = None
-    accepts_change: Annotated[
-        bool, Flag("--accept-change", "continue a run that a program's own agent started, without that agent")
-    ] = False
+    task: str | None = argument("task", "the first message")
+    accepts_change: bool = switch(
+        "--accept-change", "continue a run that a program's own agent started, without that agent"
+    )
 
 
 class RunOptions(TaskOptions, frozen=True, kw_only=True):
@@ -191,9 +184,9 @@ class RunOptions(TaskOptions, frozen=True, kw_only=True):
 
     command = "run"
     code = "run.run"
-    is_single_turn: Annotated[
-        bool, Flag("--single-turn", "allow tool calls in one response only: the next response must be the answer")
-    ] = False
+    is_single_turn: bool = switch(
+        "--single-turn", "allow tool calls in one response only: the next response must be the answer"
+    )
 
 
 class GoalOptions(RunningOptions, frozen=True, kw_only=True):
@@ -202,8 +195,8 @@ class GoalOptions(RunningOptions, frozen=True, kw_only=True):
     command = "goal"
     group = "run"
     code = "run.goal"
-    task: Annotated[str | None, Argument("FILE", "the goal, as TOML")] = None
-    id: Annotated[str | None, Flag("--session ID", "the session to work in (default: derived from the goal)")] = None
+    task: str | None = argument("FILE", "the goal, as TOML")
+    id: str | None = flag("--session ID", "the session to work in (default: derived from the goal)")
 
 
 class ResumeOptions(RunningOptions, frozen=True, kw_only=True):
@@ -211,18 +204,18 @@ class ResumeOptions(RunningOptions, frozen=True, kw_only=True):
 
     command = "resume"
     code = "run.resume"
-    id: Annotated[str | None, Argument("ID", "the session")] = None
-    is_last: Annotated[bool, Flag("--last", _LAST)] = False
-    accepts_change: Annotated[
-        bool, Flag("--accept-change", "continue a run that a program's own agent started, without that agent")
-    ] = False
-    tenant: _Tenant = None
-    agent: _Agent = None
-    status: _WithStatus = None
-    older_than: _OlderThan = None
-    limit: _Limit = 500
-    is_preview: _Preview = False
-    is_sure: _Sure = False
+    id: str | None = argument("ID", "the session")
+    is_last: bool = switch("--last", _LAST)
+    accepts_change: bool = switch(
+        "--accept-change", "continue a run that a program's own agent started, without that agent"
+    )
+    tenant: str | None = _TENANT
+    agent: str | None = _AGENT
+    status: _Status | None = _STATUS
+    older_than: float | None = _OLDER_THAN
+    limit: int = _LIMIT
+    is_preview: bool = _PREVIEW
+    is_sure: bool = _SURE
 
 
 class DemoOptions(Options, frozen=True, kw_only=True):
@@ -240,8 +233,8 @@ class CancelOptions(BulkOptions, frozen=True, kw_only=True):
     command = "cancel"
     group = "sessions"
     code = "run.cancel"
-    status: _WithStatus = None
-    by: Annotated[str | None, Flag("--by NAME", _DECIDES)] = None
+    status: _Status | None = _STATUS
+    by: str | None = flag("--by NAME", _DECIDES)
 
 
 class ReplayOptions(NamedOptions, frozen=True, kw_only=True):
@@ -250,11 +243,10 @@ class ReplayOptions(NamedOptions, frozen=True, kw_only=True):
     command = "replay"
     group = "sessions"
     code = "replay.replay"
-    id: Annotated[str | None, Argument("ID", "the session, or a file written by `treadle sessions export`")] = None
-    speed: Annotated[
-        float | None,
-        Flag("--speed N", "replay N times as fast (default: 1 at a terminal, otherwise all at once)", read_seconds),
-    ] = None
+    id: str | None = argument("ID", "the session, or a file written by `treadle sessions export`")
+    speed: float | None = flag(
+        "--speed N", "replay N times as fast (default: 1 at a terminal, otherwise all at once)", read_seconds
+    )
 
 
 # --- What waits for a person.
@@ -263,12 +255,10 @@ class ReplayOptions(NamedOptions, frozen=True, kw_only=True):
 class WaitingOptions(Options, frozen=True, kw_only=True):
     """What waits for a person, or a part of it."""
 
-    tenant: Annotated[str | None, Flag("--tenant NAME", "only of this tenant; '' for those without one")] = None
-    agent: Annotated[str | None, Flag("--agent NAME", "only of this agent")] = None
-    tool: Annotated[str | None, Flag("--tool NAME", "only calls of this tool")] = None
-    older_than: Annotated[
-        float | None, Flag("--older-than AGE", "only what has waited for so long: 90m, 12h or 7d", _age)
-    ] = None
+    tenant: str | None = flag("--tenant NAME", "only of this tenant; '' for those without one")
+    agent: str | None = flag("--agent NAME", "only of this agent")
+    tool: str | None = flag("--tool NAME", "only calls of this tool")
+    older_than: float | None = flag("--older-than AGE", "only what has waited for so long: 90m, 12h or 7d", _age)
 
 
 class ApprovalsOptions(WaitingOptions, frozen=True, kw_only=True):
@@ -276,13 +266,9 @@ class ApprovalsOptions(WaitingOptions, frozen=True, kw_only=True):
 
     command = "approvals"
     code = "waiting.approvals"
-    is_answered: Annotated[
-        bool, Flag("--answered", "list who answered what and when, over all sessions, the latest first")
-    ] = False
-    since: Annotated[
-        float | None, Flag("--since TIME", "with --answered: only since 2026-11-30, or an age such as 30d", _since)
-    ] = None
-    as_csv: Annotated[bool, Flag("--csv", "with --answered: as a table for spreadsheets")] = False
+    is_answered: bool = switch("--answered", "list who answered what and when, over all sessions, the latest first")
+    since: float | None = flag("--since TIME", "with --answered: only since 2026-11-30, or an age such as 30d", _since)
+    as_csv: bool = switch("--csv", "with --answered: as a table for spreadsheets")
 
 
 class ApproveOptions(BulkOptions, frozen=True, kw_only=True):
@@ -291,25 +277,19 @@ class ApproveOptions(BulkOptions, frozen=True, kw_only=True):
     command = "approve"
     group = "approvals"
     code = "waiting.approve"
-    id: Annotated[
-        str | None, Argument("ID", "the approval, as `treadle approvals` lists it, or a prefix of its id")
-    ] = None
-    is_last: Annotated[bool, Flag("--last", "the newest approval")] = False
-    tool: Annotated[str | None, Flag("--tool NAME", "all calls of this tool")] = None
-    is_denied: Annotated[bool, Flag("--deny", "deny the call")] = False
-    scope: Annotated[
-        Literal["once", "session", "rule"],
-        Flag(
-            "--scope",
-            "what to allow: only this call (once, the default), or calls that match the suggested rules, in this session or in this "
-            "folder (rule)",
-        ),
-    ] = "once"
-    arguments: Annotated[
-        str | None, Flag("--arguments JSON", "run the call with these arguments instead: one JSON object")
-    ] = None
-    reason: Annotated[str, Flag("--reason TEXT", "the reason; the model reads it")] = ""
-    by: Annotated[str | None, Flag("--by NAME", _ANSWERS)] = None
+    id: str | None = argument("ID", "the approval, as `treadle approvals` lists it, or a prefix of its id")
+    is_last: bool = switch("--last", "the newest approval")
+    tool: str | None = flag("--tool NAME", "all calls of this tool")
+    is_denied: bool = switch("--deny", "deny the call")
+    scope: Literal["once", "session", "rule"] = flag(
+        "--scope",
+        "what to allow: only this call (once, the default), or calls that match the suggested rules, in this session or in this "
+        "folder (rule)",
+        default="once",
+    )
+    arguments: str | None = flag("--arguments JSON", "run the call with these arguments instead: one JSON object")
+    reason: str = flag("--reason TEXT", "the reason; the model reads it", default="")
+    by: str | None = flag("--by NAME", _ANSWERS)
 
 
 class AnswerOptions(Options, frozen=True, kw_only=True):
@@ -318,9 +298,9 @@ class AnswerOptions(Options, frozen=True, kw_only=True):
     command = "answer"
     group = "approvals"
     code = "waiting.answer"
-    id: Annotated[str | None, Argument("ID", _SESSION)] = None
-    answer: Annotated[str | None, Argument("ANSWER", "the answer: text, or a JSON object for a form")] = None
-    by: Annotated[str | None, Flag("--by NAME", _ANSWERS)] = None
+    id: str | None = argument("ID", _SESSION)
+    answer: str | None = argument("ANSWER", "the answer: text, or a JSON object for a form")
+    by: str | None = flag("--by NAME", _ANSWERS)
 
 
 class DoubtsOptions(WaitingOptions, frozen=True, kw_only=True):
@@ -337,19 +317,15 @@ class ResolveOptions(BulkOptions, frozen=True, kw_only=True):
     command = "resolve"
     group = "approvals"
     code = "waiting.resolve"
-    id: Annotated[
-        str | None, Argument("ID", "the call or its key, as `treadle doubts` lists it, or a prefix of its id")
-    ] = None
-    is_last: Annotated[bool, Flag("--last", "the newest call in doubt")] = False
-    tool: Annotated[str | None, Flag("--tool NAME", "all calls of this tool")] = None
-    done: Annotated[str | None, Flag("--done JSON", "the call succeeded with this result, as JSON; null for none")] = (
-        None
-    )
-    is_not_done: Annotated[bool, Flag("--not-done", "the call did not happen; it may run again")] = False
-    is_unknown: Annotated[bool, Flag("--unknown", "the outcome stays unknown; stop listing the call")] = False
-    session: Annotated[str | None, Flag("--session ID", "the session, if the id is in doubt in more than one")] = None
-    reason: Annotated[str, Flag("--reason TEXT", "how you know; recorded with the outcome")] = ""
-    by: Annotated[str | None, Flag("--by NAME", _DECIDES)] = None
+    id: str | None = argument("ID", "the call or its key, as `treadle doubts` lists it, or a prefix of its id")
+    is_last: bool = switch("--last", "the newest call in doubt")
+    tool: str | None = flag("--tool NAME", "all calls of this tool")
+    done: str | None = flag("--done JSON", "the call succeeded with this result, as JSON; null for none")
+    is_not_done: bool = switch("--not-done", "the call did not happen; it may run again")
+    is_unknown: bool = switch("--unknown", "the outcome stays unknown; stop listing the call")
+    session: str | None = flag("--session ID", "the session, if the id is in doubt in more than one")
+    reason: str = flag("--reason TEXT", "how you know; recorded with the outcome", default="")
+    by: str | None = flag("--by NAME", _DECIDES)
 
 
 # --- Workers.
@@ -362,33 +338,25 @@ class SubmitOptions(Options, frozen=True, kw_only=True):
     group = "worker"
     code = "workers.submit"
     shared = ungrouped("deadline", "limits", *LISTING)
-    task: Annotated[str | None, Argument("task", "the task; - reads it from standard input")] = None
-    agent: Annotated[str | None, Flag("--agent NAME", "the agent to run it with (default: `default`)")] = None
-    tenant: Annotated[str | None, Flag("--tenant NAME", "the tenant it belongs to; tenants take turns")] = None
-    priority: Annotated[
-        int,
-        Flag(
-            "--priority N",
-            "among one tenant's tasks, higher starts first (default: 0)",
-            whole_reader(-999_999_999, 999_999_999, "a priority is a whole number such as 5"),
-        ),
-    ] = 0
-    begins_at: Annotated[
-        float | None, Flag("--at TIME", "earliest time to start, such as 2026-11-30T18:00", read_instant)
-    ] = None
-    key: Annotated[
-        str | None, Flag("--key KEY", "idempotency key: submitting the same key twice creates one session")
-    ] = None
-    by: Annotated[str | None, Flag("--by NAME", "name to record for the submission (default: your login)")] = None
-    metadata: Annotated[
-        dict[str, Any],
-        Flag(
-            "--metadata NAME=VALUE",
-            "metadata of its session; the value is JSON or plain text; repeatable",
-            action=StoreOption,
-        ),
-    ] = msgspec.field(default_factory=dict)
-    is_waiting: Annotated[bool, Flag("--wait", "wait until it ends, and print the answer")] = False
+    task: str | None = argument("task", "the task; - reads it from standard input")
+    agent: str | None = flag("--agent NAME", "the agent to run it with (default: `default`)")
+    tenant: str | None = flag("--tenant NAME", "the tenant it belongs to; tenants take turns")
+    priority: int = flag(
+        "--priority N",
+        "among one tenant's tasks, higher starts first (default: 0)",
+        whole_reader(-999_999_999, 999_999_999, "a priority is a whole number such as 5"),
+        default=0,
+    )
+    begins_at: float | None = flag("--at TIME", "earliest time to start, such as 2026-11-30T18:00", read_instant)
+    key: str | None = flag("--key KEY", "idempotency key: submitting the same key twice creates one session")
+    by: str | None = flag("--by NAME", "name to record for the submission (default: your login)")
+    metadata: dict[str, Any] = flag(
+        "--metadata NAME=VALUE",
+        "metadata of its session; the value is JSON or plain text; repeatable",
+        action=StoreOption,
+        default={},
+    )
+    is_waiting: bool = switch("--wait", "wait until it ends, and print the answer")
 
 
 class RetryOptions(BulkOptions, frozen=True, kw_only=True):
@@ -402,12 +370,10 @@ class RetryOptions(BulkOptions, frozen=True, kw_only=True):
     group = "worker"
     code = "workers.retry"
     shared = ungrouped("deadline", *LISTING)
-    status: _WithStatus = None
-    key: Annotated[str | None, Flag("--key KEY", "a new idempotency key: begin from nothing")] = None
-    may_repeat: Annotated[bool, Flag("--may-repeat", "with --key: begin also if that may do again what was done")] = (
-        False
-    )
-    by: Annotated[str | None, Flag("--by NAME", _DECIDES)] = None
+    status: _Status | None = _STATUS
+    key: str | None = flag("--key KEY", "a new idempotency key: begin from nothing")
+    may_repeat: bool = switch("--may-repeat", "with --key: begin also if that may do again what was done")
+    by: str | None = flag("--by NAME", _DECIDES)
 
 
 class WorkerOptions(RunningOptions, frozen=True, kw_only=True):
@@ -415,74 +381,51 @@ class WorkerOptions(RunningOptions, frozen=True, kw_only=True):
 
     command = "worker"
     code = "workers.worker"
-    agents: Annotated[
-        tuple[str, ...],
-        Flag(
-            "--agents WHAT",
-            "agents to run: FILE.py or module:attr with agents, or functions that make them, by name; repeatable "
-            "(default: one agent named `default`, with the model, tools and rules given here)",
-        ),
-    ] = ()
-    name: Annotated[
-        str | None, Flag("--name NAME", "the worker's name, unique in its journal (default: machine and process)")
-    ] = None
-    concurrency: Annotated[
-        int,
-        Flag(
-            "--concurrency N",
-            "how many sessions to run in parallel (default: 4)",
-            whole_reader(1, 99999, "a number from 1 to 99999"),
-        ),
-    ] = 4
-    tenants: Annotated[tuple[str, ...], Flag("--tenant NAME", "take only tasks of this tenant; repeatable")] = ()
-    accepts_change: Annotated[
-        bool,
-        Flag("--accept-change", "continue runs whose agent has changed since they began, with the agent as it is now"),
-    ] = False
-    worker_limits: Annotated[
-        tuple[str, ...],
-        Flag(
-            "--limit WORDS",
-            'a limit shared by all workers that use its name: "NAME sessions=20 requests=500 tokens=200000 each=tenant", requests and '
-            "tokens per minute; tenants=A,B, agents= and models= restrict what it applies to; repeatable",
-        ),
-    ] = ()
-    drain_seconds: Annotated[
-        float,
-        Flag(
-            "--drain-seconds N",
-            "seconds that runs may take to finish after SIGTERM or Ctrl-C, before other workers take them over (default: 30)",
-            number_reader("seconds are a number such as 30"),
-        ),
-    ] = 30.0
-    queue: Annotated[
-        Literal["journal", "pgqueuer"],
-        Flag(
-            "--queue",
-            "what distributes the sessions: the journal itself, or pgqueuer in its PostgreSQL (default: journal)",
-        ),
-    ] = "journal"
-    health_port: Annotated[
-        int | None,
-        Flag(
-            "--health PORT", "serve /live, /health and /metrics on this port of 127.0.0.1 (0: any free port)", read_port
-        ),
-    ] = None
-    health_host: Annotated[
-        str | None,
-        Flag(
-            "--health-host HOST",
-            "another address for --health, such as 0.0.0.0 in a pod: whoever reaches it reads the names of tenants, agents and tools, "
-            "and what they cost",
-        ),
-    ] = None
-    log_format: Annotated[
-        Literal["text", "json"],
-        Flag(
-            "--log-format",
-            "format of the log on standard error: text, or one JSON object per line (default: text)",
-        ),
-    ] = "text"
+    agents: tuple[str, ...] = repeated(
+        "--agents WHAT",
+        "agents to run: FILE.py or module:attr with agents, or functions that make them, by name; repeatable "
+        "(default: one agent named `default`, with the model, tools and rules given here)",
+    )
+    name: str | None = flag("--name NAME", "the worker's name, unique in its journal (default: machine and process)")
+    concurrency: int = flag(
+        "--concurrency N",
+        "how many sessions to run in parallel (default: 4)",
+        whole_reader(1, 99999, "a number from 1 to 99999"),
+        default=4,
+    )
+    tenants: tuple[str, ...] = repeated("--tenant NAME", "take only tasks of this tenant; repeatable")
+    accepts_change: bool = switch(
+        "--accept-change", "continue runs whose agent has changed since they began, with the agent as it is now"
+    )
+    worker_limits: tuple[str, ...] = repeated(
+        "--limit WORDS",
+        'a limit shared by all workers that use its name: "NAME sessions=20 requests=500 tokens=200000 each=tenant", requests and '
+        "tokens per minute; tenants=A,B, agents= and models= restrict what it applies to; repeatable",
+    )
+    drain_seconds: float = flag(
+        "--drain-seconds N",
+        "seconds that runs may take to finish after SIGTERM or Ctrl-C, before other workers take them over (default: 30)",
+        number_reader("seconds are a number such as 30"),
+        default=30.0,
+    )
+    queue: Literal["journal", "pgqueuer"] = flag(
+        "--queue",
+        "what distributes the sessions: the journal itself, or pgqueuer in its PostgreSQL (default: journal)",
+        default="journal",
+    )
+    health_port: int | None = flag(
+        "--health PORT", "serve /live, /health and /metrics on this port of 127.0.0.1 (0: any free port)", read_port
+    )
+    health_host: str | None = flag(
+        "--health-host HOST",
+        "another address for --health, such as 0.0.0.0 in a pod: whoever reaches it reads the names of tenants, agents and tools, "
+        "and what they cost",
+    )
+    log_format: Literal["text", "json"] = flag(
+        "--log-format",
+        "format of the log on standard error: text, or one JSON object per line (default: text)",
+        default="text",
+    )
 
 
 class BatchOptions(RunningOptions, frozen=True, kw_only=True):
@@ -491,101 +434,72 @@ class BatchOptions(RunningOptions, frozen=True, kw_only=True):
     command = "batch"
     group = "worker"
     code = "batch.batch"
-    files: Annotated[
-        tuple[str, ...],
-        Argument(
-            "TASKS",
-            "a file of tasks: a text or a JSON object with `task`, `id` and `expected` a line, or .csv with these columns; - for standard input",
-        ),
-    ] = ()
-    results: Annotated[
-        str | None,
-        Flag(
-            "-o --output FILE",
-            "where the rows go: .jsonl; for .csv and .parquet, which are made at the end, they are also kept as .jsonl beside it. "
-            "A report as .html is written beside it",
-        ),
-    ] = None
-    model_options: Annotated[
-        dict[str, Any],
-        Flag("--option NAME=VALUE", "set a field of each model request; repeatable", action=StoreOption),
-    ] = msgspec.field(default_factory=dict)
-    agent: Annotated[
-        str | None,
-        Flag(
-            "--agent WHAT",
-            "the agent: FILE.py or module:attr with one; with --workers, the name that workers have (default: one with the model, tools "
-            "and rules given here)",
-        ),
-    ] = None
-    name: Annotated[
-        str | None, Flag("--name NAME", "name of the batch in its journal (default: that of the results)")
-    ] = None
-    concurrency: Annotated[
-        int | None,
-        Flag(
-            "--concurrency N",
-            "how many tasks run at once (default: 8, or 1000 with --vendor-batch); fewer after a rate limit",
-            whole_reader(1, 99999, "a number from 1 to 99999"),
-        ),
-    ] = None
-    repeat: Annotated[
-        int,
-        Flag("--repeat N", "how often to run each task (default: 1)", whole_reader(1, 9999, "a number from 1 to 9999")),
-    ] = 1
-    limit: Annotated[int | None, Flag("--limit N", "only the first N tasks", read_count)] = None
-    sample: Annotated[int | None, Flag("--sample N", "only N tasks, the same ones each time", read_count)] = None
-    only_failed: Annotated[
-        bool, Flag("--only-failed", "only tasks whose run was stopped or failed: it continues, and its row is replaced")
-    ] = False
-    score: Annotated[
-        str | None,
-        Flag(
-            "--score WHAT",
-            "exact or contains, which compare with `expected`, or FILE.py:function or module:function of the task and its row "
-            "(default: exact)",
-        ),
-    ] = None
-    total_cost: Annotated[
-        float | None,
-        Flag(
-            "--total-cost USD",
-            "what the whole batch (all tasks of its --name, earlier ones included) may cost; a larger one continues it",
-            number_reader("dollars are a number such as 5.50"),
-        ),
-    ] = None
-    tokens_per_minute: Annotated[
-        int | None,
-        Flag(
-            "--tokens-per-minute N",
-            "tokens that the batch may use a minute",
-            whole_reader(1, 10**15, "a whole number above 0"),
-        ),
-    ] = None
-    requests_per_minute: Annotated[
-        int | None,
-        Flag(
-            "--requests-per-minute N",
-            "requests that the batch may make a minute",
-            whole_reader(1, 10**15, "a whole number above 0"),
-        ),
-    ] = None
-    stops_at_error: Annotated[
-        bool, Flag("--stop-on-error", "begin no further task once a run has failed or raised an exception")
-    ] = False
-    is_vendor_batch: Annotated[
-        bool,
-        Flag(
-            "--vendor-batch",
-            "for tasks of one step: send the requests as batches of OpenAI or Anthropic, at half the price, within a day",
-        ),
-    ] = False
-    is_comparison: Annotated[
-        bool, Flag("--compare", "compare two results instead: treadle batch --compare before.jsonl after.jsonl")
-    ] = False
-    has_workers: Annotated[
-        bool, Flag("--workers", "submit the tasks to the workers on the journal, and collect their answers")
-    ] = False
+    files: tuple[str, ...] = argument(
+        "TASKS",
+        "a file of tasks: a text or a JSON object with `task`, `id` and `expected` a line, or .csv with these columns; - for standard input",
+        default=(),
+    )
+    results: str | None = flag(
+        "-o --output FILE",
+        "where the rows go: .jsonl; for .csv and .parquet, which are made at the end, they are also kept as .jsonl beside it. "
+        "A report as .html is written beside it",
+    )
+    model_options: dict[str, Any] = flag(
+        "--option NAME=VALUE", "set a field of each model request; repeatable", action=StoreOption, default={}
+    )
+    agent: str | None = flag(
+        "--agent WHAT",
+        "the agent: FILE.py or module:attr with one; with --workers, the name that workers have (default: one with the model, tools "
+        "and rules given here)",
+    )
+    name: str | None = flag("--name NAME", "name of the batch in its journal (default: that of the results)")
+    concurrency: int | None = flag(
+        "--concurrency N",
+        "how many tasks run at once (default: 8, or 1000 with --vendor-batch); fewer after a rate limit",
+        whole_reader(1, 99999, "a number from 1 to 99999"),
+    )
+    repeat: int = flag(
+        "--repeat N",
+        "how often to run each task (default: 1)",
+        whole_reader(1, 9999, "a number from 1 to 9999"),
+        default=1,
+    )
+    limit: int | None = flag("--limit N", "only the first N tasks", read_count)
+    sample: int | None = flag("--sample N", "only N tasks, the same ones each time", read_count)
+    only_failed: bool = switch(
+        "--only-failed", "only tasks whose run was stopped or failed: it continues, and its row is replaced"
+    )
+    score: str | None = flag(
+        "--score WHAT",
+        "exact or contains, which compare with `expected`, or FILE.py:function or module:function of the task and its row "
+        "(default: exact)",
+    )
+    total_cost: float | None = flag(
+        "--total-cost USD",
+        "what the whole batch (all tasks of its --name, earlier ones included) may cost; a larger one continues it",
+        number_reader("dollars are a number such as 5.50"),
+    )
+    tokens_per_minute: int | None = flag(
+        "--tokens-per-minute N",
+        "tokens that the batch may use a minute",
+        whole_reader(1, 10**15, "a whole number above 0"),
+    )
+    requests_per_minute: int | None = flag(
+        "--requests-per-minute N",
+        "requests that the batch may make a minute",
+        whole_reader(1, 10**15, "a whole number above 0"),
+    )
+    stops_at_error: bool = switch(
+        "--stop-on-error", "begin no further task once a run has failed or raised an exception"
+    )
+    is_vendor_batch: bool = switch(
+        "--vendor-batch",
+        "for tasks of one step: send the requests as batches of OpenAI or Anthropic, at half the price, within a day",
+    )
+    is_comparison: bool = switch(
+        "--compare", "compare two results instead: treadle batch --compare before.jsonl after.jsonl"
+    )
+    has_workers: bool = switch("--workers", "submit the tasks to the workers on the journal, and collect their answers")
     shared = {  # noqa: RUF012 - as in Options: it is never changed
         **{heading: names for heading, names in RunningOptions.shared.items() if heading != "limits"},
         "limits": ("on_limit", "profile", "limits"),
@@ -599,7 +513,7 @@ class WorkersOptions(Options, frozen=True, kw_only=True):
     command = "workers"
     group = "worker"
     code = "workers.workers"
-    has_ended: Annotated[bool, Flag("--all", "include workers whose process has ended")] = False
+    has_ended: bool = switch("--all", "include workers whose process has ended")
 
 
 class WebOptions(Options, frozen=True, kw_only=True):
@@ -608,41 +522,29 @@ class WebOptions(Options, frozen=True, kw_only=True):
     command = "web"
     group = "worker"
     code = "web.web"
-    port: Annotated[int, Flag("--port N", "the port to listen on (default 0: any free port)", read_port)] = 0
-    has_no_browser: Annotated[bool, Flag("--no-browser", "print the link, and open no browser")] = False
-    is_read_only: Annotated[bool, Flag("--read-only", "let nobody answer or change anything")] = False
-    agents: Annotated[
-        tuple[str, ...],
-        Flag(
-            "--agents WHAT",
-            "agents to try on the page, and whose sessions it continues: FILE.py or module:attr, as for `worker`; repeatable",
-        ),
-    ] = ()
-    by: Annotated[
-        str | None, Flag("--by NAME", "name to record for answers of the link's owner (default: your login)")
-    ] = None
-    tokens: Annotated[
-        str | None,
-        Flag("--tokens FILE", "named tokens that let people in (default: web-tokens.json beside the configuration)"),
-    ] = None
-    new_token: Annotated[str | None, Flag("--new-token NAME", "make a token for somebody, print it once, and end")] = (
-        None
+    port: int = flag("--port N", "the port to listen on (default 0: any free port)", read_port, default=0)
+    has_no_browser: bool = switch("--no-browser", "print the link, and open no browser")
+    is_read_only: bool = switch("--read-only", "let nobody answer or change anything")
+    agents: tuple[str, ...] = repeated(
+        "--agents WHAT",
+        "agents to try on the page, and whose sessions it continues: FILE.py or module:attr, as for `worker`; repeatable",
     )
-    role: Annotated[
-        Literal["see", "answer", "operate"],
-        Flag("--role", "of the new token: see, answer what waits, or operate: change sessions too (default: answer)"),
-    ] = "answer"
-    tenants: Annotated[tuple[str, ...], Flag("--tenant NAME", "the new token shows only this tenant; repeatable")] = ()
-    proxy_header: Annotated[
-        str | None,
-        Flag(
-            "--proxy-header NAME",
-            "believe the name that a proxy writes into this header; only if nobody reaches the page without that proxy",
-        ),
-    ] = None
-    hosts: Annotated[
-        tuple[str, ...], Flag("--host NAME", "a host name under which a proxy serves the page; repeatable")
-    ] = ()
+    by: str | None = flag("--by NAME", "name to record for answers of the link's owner (default: your login)")
+    tokens: str | None = flag(
+        "--tokens FILE", "named tokens that let people in (default: web-tokens.json beside the configuration)"
+    )
+    new_token: str | None = flag("--new-token NAME", "make a token for somebody, print it once, and end")
+    role: Literal["see", "answer", "operate"] = flag(
+        "--role",
+        "of the new token: see, answer what waits, or operate: change sessions too (default: answer)",
+        default="answer",
+    )
+    tenants: tuple[str, ...] = repeated("--tenant NAME", "the new token shows only this tenant; repeatable")
+    proxy_header: str | None = flag(
+        "--proxy-header NAME",
+        "believe the name that a proxy writes into this header; only if nobody reaches the page without that proxy",
+    )
+    hosts: tuple[str, ...] = repeated("--host NAME", "a host name under which a proxy serves the page; repeatable")
 
 
 class NotifyOptions(Options, frozen=True, kw_only=True):
@@ -651,22 +553,13 @@ class NotifyOptions(Options, frozen=True, kw_only=True):
     command = "notify"
     group = "worker"
     code = "web.notify"
-    page: Annotated[
-        str | None, Flag("--page URL", "the address of the web page: each notice has the link to its request there")
-    ] = None
-    webhook: Annotated[
-        str | None,
-        Flag(
-            "--webhook URL",
-            "post JSON to this address, signed with TREADLE_WEBHOOK_SECRET (default: TREADLE_WEBHOOK_URL)",
-        ),
-    ] = None
-    line: Annotated[
-        str | None,
-        Flag(
-            "--command LINE", "run this command instead, with the text as its last argument and the JSON as its input"
-        ),
-    ] = None
+    page: str | None = flag("--page URL", "the address of the web page: each notice has the link to its request there")
+    webhook: str | None = flag(
+        "--webhook URL", "post JSON to this address, signed with TREADLE_WEBHOOK_SECRET (default: TREADLE_WEBHOOK_URL)"
+    )
+    line: str | None = flag(
+        "--command LINE", "run this command instead, with the text as its last argument and the JSON as its input"
+    )
 
 
 # --- What is set up here.
@@ -679,7 +572,7 @@ class BudgetsOptions(NamedOptions, frozen=True, kw_only=True):
     group = "sessions"
     code = "showing.budgets"
     shared = ungrouped("profile", "limits", *PLACES, "as_json")
-    id: Annotated[str | None, Argument("SESSION", "show what the last run of this session has used")] = None
+    id: str | None = argument("SESSION", "show what the last run of this session has used")
 
 
 class PermissionsOptions(Options, frozen=True, kw_only=True):
@@ -689,13 +582,9 @@ class PermissionsOptions(Options, frozen=True, kw_only=True):
     group = "config"
     code = "showing.permissions"
     shared = ungrouped(*RULES, "tools", "profile", "folder", "config", "as_json")
-    shows_modes: Annotated[bool, Flag("--modes", "show what each mode does here: what runs, asks, or is denied")] = (
-        False
-    )
-    name: Annotated[str | None, Argument("TOOL", "show what would happen to a call of this tool")] = None
-    arguments: Annotated[
-        str | None, Argument("ARGUMENTS", "arguments as one JSON object, or the value of the first parameter")
-    ] = None
+    shows_modes: bool = switch("--modes", "show what each mode does here: what runs, asks, or is denied")
+    name: str | None = argument("TOOL", "show what would happen to a call of this tool")
+    arguments: str | None = argument("ARGUMENTS", "arguments as one JSON object, or the value of the first parameter")
 
 
 class ToolsOptions(Options, frozen=True, kw_only=True):
@@ -705,19 +594,12 @@ class ToolsOptions(Options, frozen=True, kw_only=True):
     group = "config"
     code = "tools.tools"
     shared = ungrouped("tools", "profile", "folder", "config", "as_json")
-    action: Annotated[Literal["check"] | None, Argument("action", "check: check every tool against its contract")] = (
-        None
+    action: Literal["check"] | None = argument("action", "check: check every tool against its contract")
+    recorded: tuple[str, ...] = repeated(
+        "--examples FILE",
+        "recorded calls to check against the contracts, as JSON lines of tool, arguments and result; repeatable",
     )
-    recorded: Annotated[
-        tuple[str, ...],
-        Flag(
-            "--examples FILE",
-            "recorded calls to check against the contracts, as JSON lines of tool, arguments and result; repeatable",
-        ),
-    ] = ()
-    runs_again: Annotated[
-        bool, Flag("--run", "rerun the examples that are marked as deterministic, and compare the results")
-    ] = False
+    runs_again: bool = switch("--run", "rerun the examples that are marked as deterministic, and compare the results")
 
 
 class DescribeOptions(RunningOptions, frozen=True, kw_only=True):
@@ -733,16 +615,14 @@ class ConfigOptions(RunningOptions, frozen=True, kw_only=True):
 
     command = "config"
     code = "showing.config"
-    action: Annotated[
-        Literal["show", "schema", "set"],
-        Argument(
-            "action",
-            "show: every value and where it comes from; schema: the JSON Schema of the file; set: KEY VALUE in your own file",
-        ),
-    ] = "show"
-    key: Annotated[str | None, Argument("KEY", "with set: the name, such as model or budget.max_total_cost")] = None
-    value: Annotated[str | None, Argument("VALUE", "with set: the value")] = None
-    shows_origin: Annotated[bool, Flag("--origin", "show where each value comes from (always on)")] = True
+    action: Literal["show", "schema", "set"] = argument(
+        "action",
+        "show: every value and where it comes from; schema: the JSON Schema of the file; set: KEY VALUE in your own file",
+        default="show",
+    )
+    key: str | None = argument("KEY", "with set: the name, such as model or budget.max_total_cost")
+    value: str | None = argument("VALUE", "with set: the value")
+    shows_origin: bool = flag("--origin", "show where each value comes from (always on)", default=True)
 
 
 class ModelsOptions(Options, frozen=True, kw_only=True):
@@ -751,12 +631,12 @@ class ModelsOptions(Options, frozen=True, kw_only=True):
     command = "models"
     code = "models.models"
     shared = ungrouped("as_json")
-    name: Annotated[str | None, Argument("NAME", "a model or a vendor (default: all); or `probe`")] = None
-    model: Annotated[
-        str | None, Argument("MODEL", "with probe: find out what this model can do, such as llamacpp:NAME, and keep it")
-    ] = None
-    is_offered: Annotated[bool, Flag("--offered", "ask the vendor's server for its models")] = False
-    base_url: Annotated[str | None, Flag("--base-url URL", "with --offered or probe: the server's address")] = None
+    name: str | None = argument("NAME", "a model or a vendor (default: all); or `probe`")
+    model: str | None = argument(
+        "MODEL", "with probe: find out what this model can do, such as llamacpp:NAME, and keep it"
+    )
+    is_offered: bool = switch("--offered", "ask the vendor's server for its models")
+    base_url: str | None = flag("--base-url URL", "with --offered or probe: the server's address")
 
 
 class TrustOptions(Options, frozen=True, kw_only=True):
@@ -766,8 +646,8 @@ class TrustOptions(Options, frozen=True, kw_only=True):
     group = "config"
     code = "trust.trust"
     shared = ungrouped("as_json")
-    action: Annotated[Literal["list", "approve", "revoke"], Argument("action", "what to do (default: list)")] = "list"
-    name: Annotated[str, Argument("FOLDER", "the folder (default: this one)")] = "."
+    action: Literal["list", "approve", "revoke"] = argument("action", "what to do (default: list)", default="list")
+    name: str = argument("FOLDER", "the folder (default: this one)", default=".")
 
 
 class DoctorOptions(Options, frozen=True, kw_only=True):
@@ -785,11 +665,10 @@ class CompletionOptions(Options, frozen=True, kw_only=True):
     group = "config"
     code = "completion.completion"
     shared = ungrouped("folder", "config", "journal")
-    action: Annotated[
-        Literal["bash", "zsh", "fish", "words"],
-        Argument("action", "the shell; `words` is used by the completion scripts"),
-    ]
-    line: Annotated[str | None, Argument("LINE", "with `words`: the line to complete")] = None
+    action: Literal["bash", "zsh", "fish", "words"] = argument(
+        "action", "the shell; `words` is used by the completion scripts", default=msgspec.NODEFAULT
+    )
+    line: str | None = argument("LINE", "with `words`: the line to complete")
 
 
 # --- Protocols: what serves an agent, and servers whose tools are used.
@@ -800,56 +679,42 @@ class McpOptions(RunningOptions, frozen=True, kw_only=True):
 
     command = "mcp"
     code = "mcp.mcp"
-    action: Annotated[
-        Literal["list", "add", "remove", "approve", "revoke", "test", "serve"],
-        Argument(
-            "action",
-            "list servers (the default), change them, test one and list its tools, or serve an agent to an MCP client",
-        ),
-    ] = "list"
-    name: Annotated[str | None, Argument("NAME", "the server's name")] = None
-    command_line: Annotated[
-        tuple[str, ...],
-        Argument("COMMAND", "with add: the server's address, or -- and its command with arguments"),
-    ] = ()
-    variables: Annotated[
-        tuple[str, ...],
-        Flag(
-            "-e --env NAME=VALUE",
-            "with add: an environment variable of the program; ${NAME} copies it from your environment; repeatable",
-        ),
-    ] = ()
-    headers: Annotated[
-        tuple[str, ...], Flag("--header NAME:VALUE", "with add: a header to send with each request; repeatable")
-    ] = ()
-    place: Annotated[
-        Literal["user", "project"] | None,
-        Flag("--scope", "which file: your own (user), or the folder's .mcp.json (project)"),
-    ] = None
-    offer: Annotated[
-        Literal["agent", "tools", "both"],
-        Flag(
-            "--offer",
-            "with serve: offer an agent that takes tasks (the default), the tools of --tools themselves, or both",
-        ),
-    ] = "agent"
-    description: Annotated[
-        str | None, Flag("--description TEXT", "with serve: what the agent is for; the client's model reads it")
-    ] = None
-    http_port: Annotated[
-        int | None,
-        Flag(
-            "--http PORT",
-            "with serve: serve over HTTP on this port of this machine (0: any free port); clients need the token of TREADLE_MCP_TOKEN",
-            read_port,
-        ),
-    ] = None
-    has_no_token: Annotated[
-        bool, Flag("--no-token", "with serve --http: accept every program on this machine, without a token")
-    ] = False
-    by: Annotated[
-        str | None, Flag("--by NAME", "with serve: who answers approvals, for the record (default: your login)")
-    ] = None
+    action: Literal["list", "add", "remove", "approve", "revoke", "test", "serve"] = argument(
+        "action",
+        "list servers (the default), change them, test one and list its tools, or serve an agent to an MCP client",
+        default="list",
+    )
+    name: str | None = argument("NAME", "the server's name")
+    command_line: tuple[str, ...] = argument(
+        "COMMAND", "with add: the server's address, or -- and its command with arguments", default=()
+    )
+    variables: tuple[str, ...] = repeated(
+        "-e --env NAME=VALUE",
+        "with add: an environment variable of the program; ${NAME} copies it from your environment; repeatable",
+    )
+    headers: tuple[str, ...] = repeated(
+        "--header NAME:VALUE", "with add: a header to send with each request; repeatable"
+    )
+    place: Literal["user", "project"] | None = flag(
+        "--scope", "which file: your own (user), or the folder's .mcp.json (project)"
+    )
+    offer: Literal["agent", "tools", "both"] = flag(
+        "--offer",
+        "with serve: offer an agent that takes tasks (the default), the tools of --tools themselves, or both",
+        default="agent",
+    )
+    description: str | None = flag(
+        "--description TEXT", "with serve: what the agent is for; the client's model reads it"
+    )
+    http_port: int | None = flag(
+        "--http PORT",
+        "with serve: serve over HTTP on this port of this machine (0: any free port); clients need the token of TREADLE_MCP_TOKEN",
+        read_port,
+    )
+    has_no_token: bool = switch(
+        "--no-token", "with serve --http: accept every program on this machine, without a token"
+    )
+    by: str | None = flag("--by NAME", "with serve: who answers approvals, for the record (default: your login)")
 
 
 class AcpOptions(RunningOptions, frozen=True, kw_only=True):
@@ -858,9 +723,7 @@ class AcpOptions(RunningOptions, frozen=True, kw_only=True):
     command = "acp"
     group = "mcp"
     code = "serving.acp"
-    by: Annotated[
-        str | None, Flag("--by NAME", "name to record for answers to permission requests (default: your login)")
-    ] = None
+    by: str | None = flag("--by NAME", "name to record for answers to permission requests (default: your login)")
 
 
 class MockOptions(Options, frozen=True, kw_only=True):
@@ -870,9 +733,9 @@ class MockOptions(Options, frozen=True, kw_only=True):
     group = "mcp"
     code = "serving.mock"
     shared = ungrouped()
-    script: Annotated[str, Argument("SCRIPT", "a JSON file with the model's turns")]
-    port: Annotated[int, Flag("--port N", "the port to listen on (default 0: any free port)", read_port)] = 0
-    record: Annotated[str | None, Flag("--record FILE", "write each request to this file as a line of JSON")] = None
+    script: str = argument("SCRIPT", "a JSON file with the model's turns", default=msgspec.NODEFAULT)
+    port: int = flag("--port N", "the port to listen on (default 0: any free port)", read_port, default=0)
+    record: str | None = flag("--record FILE", "write each request to this file as a line of JSON")
 
 
 class ConformanceOptions(Options, frozen=True, kw_only=True):
@@ -882,30 +745,21 @@ class ConformanceOptions(Options, frozen=True, kw_only=True):
     group = "mcp"
     code = "conformance.conformance"
     shared = ungrouped()
-    names: Annotated[tuple[str, ...], Argument("GROUP", "groups or scenarios (default: all)")] = ()
-    is_listed: Annotated[bool, Flag("--list", "list the scenarios, one a line, and run nothing")] = False
-    subject: Annotated[
-        str | None, Flag("--subject MODULE:ADAPTER", "the loop: an adapter in Python (default: Treadle's own)")
-    ] = None
-    program: Annotated[
-        str | None, Flag("--command LINE", "the loop: a program in any language, which reads its job from a file")
-    ] = None
-    offers: Annotated[
-        str | None, Flag("--offers LIST", "what the loop can do, such as chat,stream,max_steps (default: what it says)")
-    ] = None
-    python: Annotated[
-        str | None, Flag("--python PATH", "the Python that runs the adapter (default: the one that runs Treadle)")
-    ] = None
-    dialects: Annotated[
-        tuple[Literal["chat", "responses", "anthropic", "gemini"], ...],
-        Flag("--dialect NAME", "only this dialect of the provider; repeatable (default: all four)"),
-    ] = ()
-    side_by_side: Annotated[
-        int, Flag("--side-by-side N", "scenarios that run at the same time (default: 8)", read_count)
-    ] = 8
-    file: Annotated[
-        str | None, Flag("--json FILE", "write each verdict with its evidence to this file (- for standard output)")
-    ] = None
+    names: tuple[str, ...] = argument("GROUP", "groups or scenarios (default: all)", default=())
+    is_listed: bool = switch("--list", "list the scenarios, one a line, and run nothing")
+    subject: str | None = flag("--subject MODULE:ADAPTER", "the loop: an adapter in Python (default: Treadle's own)")
+    program: str | None = flag("--command LINE", "the loop: a program in any language, which reads its job from a file")
+    offers: str | None = flag(
+        "--offers LIST", "what the loop can do, such as chat,stream,max_steps (default: what it says)"
+    )
+    python: str | None = flag("--python PATH", "the Python that runs the adapter (default: the one that runs Treadle)")
+    dialects: tuple[Literal["chat", "responses", "anthropic", "gemini"], ...] = repeated(
+        "--dialect NAME", "only this dialect of the provider; repeatable (default: all four)"
+    )
+    side_by_side: int = flag(
+        "--side-by-side N", "scenarios that run at the same time (default: 8)", read_count, default=8
+    )
+    file: str | None = flag("--json FILE", "write each verdict with its evidence to this file (- for standard output)")
 
 
 # --- Sessions: the list, and one struct an action.
@@ -929,7 +783,7 @@ def _point(text: str) -> int | str:
     return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else text
 
 
-_PAGER = Flag("--no-pager", "do not page long output through PAGER")
+_PAGER = switch("--no-pager", "do not page long output through PAGER")
 
 
 class ListOptions(Options, frozen=True, kw_only=True):
@@ -937,35 +791,23 @@ class ListOptions(Options, frozen=True, kw_only=True):
 
     command = "sessions list"
     code = "sessions.list_sessions"
-    shows_deleted: Annotated[bool, Flag("--all", "include deleted sessions")] = False
-    states: Annotated[
-        tuple[_State, ...],
-        Flag("--status --state STATUS", f"only sessions in this state: {', '.join(get_args(_State))}; repeatable"),
-    ] = ()
-    match: Annotated[str | None, Flag("--match TEXT", "only sessions whose id or task contains this text")] = None
-    tenant: Annotated[
-        str | None,
-        Flag(
-            "--tenant NAME",
-            "only sessions of this tenant (`tenant` in their metadata); '' for sessions without one",
-        ),
-    ] = None
-    parent: Annotated[
-        str | None, Flag("--parent ID", "only forks of this session, and the sessions of its subagents")
-    ] = None
-    since: Annotated[
-        float | None,
-        Flag(
-            "--since TIME",
-            "only sessions changed since: 2026-11-30, 2026-11-30T18:00, or an age such as 90m, 12h or 7d",
-            _since,
-        ),
-    ] = None
-    limit: Annotated[int | None, Flag("--limit N", "at most N sessions, most recently changed first", read_count)] = (
-        None
+    shows_deleted: bool = switch("--all", "include deleted sessions")
+    states: tuple[_State, ...] = repeated(
+        "--status --state STATUS", f"only sessions in this state: {', '.join(get_args(_State))}; repeatable"
     )
-    after: Annotated[str | None, Flag("--after ID", "only sessions listed after this one")] = None
-    is_unpaged: Annotated[bool, _PAGER] = False
+    match: str | None = flag("--match TEXT", "only sessions whose id or task contains this text")
+    tenant: str | None = flag(
+        "--tenant NAME", "only sessions of this tenant (`tenant` in their metadata); '' for sessions without one"
+    )
+    parent: str | None = flag("--parent ID", "only forks of this session, and the sessions of its subagents")
+    since: float | None = flag(
+        "--since TIME",
+        "only sessions changed since: 2026-11-30, 2026-11-30T18:00, or an age such as 90m, 12h or 7d",
+        _since,
+    )
+    limit: int | None = flag("--limit N", "at most N sessions, most recently changed first", read_count)
+    after: str | None = flag("--after ID", "only sessions listed after this one")
+    is_unpaged: bool = _PAGER
 
 
 class UsageOptions(Options, frozen=True, kw_only=True):
@@ -974,18 +816,15 @@ class UsageOptions(Options, frozen=True, kw_only=True):
     command = "usage"
     group = "sessions"
     code = "usage.usage"
-    groups: Annotated[
-        str,
-        Flag(
-            "--by WORDS",
-            "groups, separated by commas: model, day, month, agent, session, or keys of metadata (default: tenant,model,day)",
-        ),
-    ] = "tenant,model,day"
-    since: Annotated[
-        float | None,
-        Flag("--since TIME", "only since: 2026-11-30, 2026-11-30T18:00, or an age such as 90m, 12h or 7d", _since),
-    ] = None
-    as_csv: Annotated[bool, Flag("--csv", "write comma-separated values, with a head")] = False
+    groups: str = flag(
+        "--by WORDS",
+        "groups, separated by commas: model, day, month, agent, session, or keys of metadata (default: tenant,model,day)",
+        default="tenant,model,day",
+    )
+    since: float | None = flag(
+        "--since TIME", "only since: 2026-11-30, 2026-11-30T18:00, or an age such as 90m, 12h or 7d", _since
+    )
+    as_csv: bool = switch("--csv", "write comma-separated values, with a head")
 
 
 class ShowOptions(NamedOptions, frozen=True, kw_only=True):
@@ -993,7 +832,7 @@ class ShowOptions(NamedOptions, frozen=True, kw_only=True):
 
     command = "sessions show"
     code = "session_show.show"
-    is_unpaged: Annotated[bool, _PAGER] = False
+    is_unpaged: bool = _PAGER
 
 
 class ExplainOptions(ShowOptions, frozen=True, kw_only=True):
@@ -1008,7 +847,7 @@ class WatchOptions(NamedOptions, frozen=True, kw_only=True):
 
     command = "sessions watch"
     code = "sessions.watch"
-    after: Annotated[int, Flag("--after N", "only events after event N", read_count)] = 0
+    after: int = flag("--after N", "only events after event N", read_count, default=0)
 
 
 class ForkOptions(NamedOptions, frozen=True, kw_only=True):
@@ -1016,13 +855,10 @@ class ForkOptions(NamedOptions, frozen=True, kw_only=True):
 
     command = "sessions fork"
     code = "session_acts.fork"
-    at: Annotated[
-        int | str | None,
-        Flag("--at POINT", "the last shared event, by number or mark (default: the end)", _point),
-    ] = None
-    step: Annotated[int | None, Flag("--step N", "share everything through the results of step N", read_count)] = None
-    message: Annotated[int | None, Flag("--message N", "share the first N messages", read_count)] = None
-    new_id: Annotated[str | None, Flag("--id NEW", "the new session's id (default: generated)")] = None
+    at: int | str | None = flag("--at POINT", "the last shared event, by number or mark (default: the end)", _point)
+    step: int | None = flag("--step N", "share everything through the results of step N", read_count)
+    message: int | None = flag("--message N", "share the first N messages", read_count)
+    new_id: str | None = flag("--id NEW", "the new session's id (default: generated)")
 
 
 class MarkOptions(NamedOptions, frozen=True, kw_only=True):
@@ -1030,7 +866,7 @@ class MarkOptions(NamedOptions, frozen=True, kw_only=True):
 
     command = "sessions mark"
     code = "session_acts.mark"
-    name: Annotated[str, Argument("NAME", "the name")]
+    name: str = argument("NAME", "the name", default=msgspec.NODEFAULT)
 
 
 class DiffOptions(NamedOptions, frozen=True, kw_only=True):
@@ -1045,11 +881,12 @@ class RewindOptions(NamedOptions, frozen=True, kw_only=True):
 
     command = "sessions rewind"
     code = "session_acts.rewind"
-    at: Annotated[int | str, Argument("POINT", "a mark, or the number of the last event to keep", _point)]
-    puts_files_back: Annotated[
-        bool,
-        Flag("--files", "also put the files of the folder back; without a terminal, those that you have changed stay"),
-    ] = False
+    at: int | str = argument(
+        "POINT", "a mark, or the number of the last event to keep", _point, default=msgspec.NODEFAULT
+    )
+    puts_files_back: bool = switch(
+        "--files", "also put the files of the folder back; without a terminal, those that you have changed stay"
+    )
 
 
 class ExportOptions(NamedOptions, frozen=True, kw_only=True):
@@ -1057,15 +894,11 @@ class ExportOptions(NamedOptions, frozen=True, kw_only=True):
 
     command = "sessions export"
     code = "session_acts.export"
-    file: Annotated[str | None, Argument("FILE", "a new file (default: standard output)")] = None
-    form: Annotated[
-        Literal["json", "md", "html"] | None,
-        Flag(
-            "--format",
-            "json: lines that `import` reads; md, html: a readable page (default: from FILE's suffix, or json)",
-        ),
-    ] = None
-    is_exact: Annotated[bool, Flag("--exact", "keep secrets in the file, to continue the session elsewhere")] = False
+    file: str | None = argument("FILE", "a new file (default: standard output)")
+    form: Literal["json", "md", "html"] | None = flag(
+        "--format", "json: lines that `import` reads; md, html: a readable page (default: from FILE's suffix, or json)"
+    )
+    is_exact: bool = switch("--exact", "keep secrets in the file, to continue the session elsewhere")
 
 
 class ToTestOptions(NamedOptions, frozen=True, kw_only=True):
@@ -1073,21 +906,18 @@ class ToTestOptions(NamedOptions, frozen=True, kw_only=True):
 
     command = "sessions to-test"
     code = "to_test.to_test"
-    file: Annotated[str | None, Argument("FILE", "a new file, such as test_refund.py (default: standard output)")] = (
-        None
+    file: str | None = argument("FILE", "a new file, such as test_refund.py (default: standard output)")
+    agent: str | None = flag(
+        "--agent WHAT", "module:attr with your agent, whose rules and tools' schemas the test then holds"
     )
-    agent: Annotated[
-        str | None,
-        Flag("--agent WHAT", "module:attr with your agent, whose rules and tools' schemas the test then holds"),
-    ] = None
 
 
 class StatusOptions(BulkOptions, frozen=True, kw_only=True):
     """A change of the status of a session, or of all that fulfil some conditions."""
 
-    status: _WithStatus = None
-    reason: Annotated[str, Flag("--reason TEXT", "reason to record")] = ""
-    by: Annotated[str | None, Flag("--by NAME", _DECIDES)] = None
+    status: _Status | None = _STATUS
+    reason: str = flag("--reason TEXT", "reason to record", default="")
+    by: str | None = flag("--by NAME", _DECIDES)
 
 
 class MoveOptions(NamedOptions, frozen=True, kw_only=True):
@@ -1095,12 +925,10 @@ class MoveOptions(NamedOptions, frozen=True, kw_only=True):
 
     command = "sessions move"
     code = "session_acts.move"
-    target: Annotated[str | None, Flag("--to JOURNAL", "move the session into this journal")] = None
-    file: Annotated[
-        str | None, Flag("--file FILE", "or write a new file, for `treadle sessions import` on another machine")
-    ] = None
-    reason: Annotated[str, Flag("--reason TEXT", "reason to record")] = ""
-    by: Annotated[str | None, Flag("--by NAME", _DECIDES)] = None
+    target: str | None = flag("--to JOURNAL", "move the session into this journal")
+    file: str | None = flag("--file FILE", "or write a new file, for `treadle sessions import` on another machine")
+    reason: str = flag("--reason TEXT", "reason to record", default="")
+    by: str | None = flag("--by NAME", _DECIDES)
 
 
 class ImportOptions(Options, frozen=True, kw_only=True):
@@ -1108,11 +936,11 @@ class ImportOptions(Options, frozen=True, kw_only=True):
 
     command = "sessions import"
     code = "session_acts.take_in"
-    file: Annotated[str, Argument("FILE", "an exported file; - for standard input")]
-    new_id: Annotated[str | None, Flag("--id NEW", "the imported session's id (default: its old one)")] = None
-    takes_open: Annotated[
-        bool, Flag("--take-open", "activate it even if one of its calls may still be running: its source is closed")
-    ] = False
+    file: str = argument("FILE", "an exported file; - for standard input", default=msgspec.NODEFAULT)
+    new_id: str | None = flag("--id NEW", "the imported session's id (default: its old one)")
+    takes_open: bool = switch(
+        "--take-open", "activate it even if one of its calls may still be running: its source is closed"
+    )
 
 
 class SuspendOptions(StatusOptions, frozen=True, kw_only=True):
@@ -1134,35 +962,22 @@ class RmOptions(Options, frozen=True, kw_only=True):
 
     command = "sessions rm"
     code = "session_acts.remove"
-    ids: Annotated[tuple[str, ...], Argument("ID", "the sessions, or prefixes of their ids")] = ()
-    is_last: Annotated[bool, Flag("--last", _LAST)] = False
-    tenant: _Tenant = None
-    agent: _Agent = None
-    status: _WithStatus = None
-    older_than: Annotated[
-        float | None,
-        Flag("--older-than AGE", "all that have not changed for so long: 90m, 12h or 7d; a bare number is days", _days),
-    ] = None
-    limit: Annotated[
-        int | None, Flag("--limit N", "with conditions: at most N, the oldest first (default: all)", read_count)
-    ] = None
-    is_preview: _Preview = False
-    is_sure: _Sure = False
-    is_open_too: Annotated[
-        bool,
-        Flag(
-            "--even-open",
-            "with conditions: include sessions with a pending approval or input, a waiting task, or a call in doubt",
-        ),
-    ] = False
-    is_purged: Annotated[bool, Flag("--purge", "also delete their events; only a record of the deletion remains")] = (
-        False
+    ids: tuple[str, ...] = argument("ID", "the sessions, or prefixes of their ids", default=())
+    is_last: bool = switch("--last", _LAST)
+    tenant: str | None = _TENANT
+    agent: str | None = _AGENT
+    status: _Status | None = _STATUS
+    older_than: float | None = flag(
+        "--older-than AGE", "all that have not changed for so long: 90m, 12h or 7d; a bare number is days", _days
     )
-
-    @property
-    def has_conditions(self) -> bool:
-        """Whether it is about all that fulfil some conditions."""
-        return any(one is not None for one in (self.tenant, self.agent, self.status, self.older_than))
+    limit: int | None = flag("--limit N", "with conditions: at most N, the oldest first (default: all)", read_count)
+    is_preview: bool = _PREVIEW
+    is_sure: bool = _SURE
+    is_open_too: bool = switch(
+        "--even-open",
+        "with conditions: include sessions with a pending approval or input, a waiting task, or a call in doubt",
+    )
+    is_purged: bool = switch("--purge", "also delete their events; only a record of the deletion remains")
 
 
 class CheckOptions(Options, frozen=True, kw_only=True):
@@ -1170,14 +985,11 @@ class CheckOptions(Options, frozen=True, kw_only=True):
 
     command = "sessions check"
     code = "sessions.check"
-    agents: Annotated[
-        tuple[str, ...],
-        Flag(
-            "--agents WHAT",
-            "instead, list the open sessions that no worker could continue if it had these agents only, FILE.py or module:attr "
-            "as for `treadle worker`; repeatable",
-        ),
-    ] = ()
+    agents: tuple[str, ...] = repeated(
+        "--agents WHAT",
+        "instead, list the open sessions that no worker could continue if it had these agents only, FILE.py or module:attr "
+        "as for `treadle worker`; repeatable",
+    )
 
 
 class SessionsOptions(ListOptions, frozen=True, kw_only=True):

@@ -7,10 +7,10 @@ command gets.
 import argparse
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -23,9 +23,7 @@ __all__ = [
     "OUTPUT",
     "PLACES",
     "RULES",
-    "Argument",
     "Declared",
-    "Flag",
     "Mode",
     "OnApproval",
     "OnLimit",
@@ -34,12 +32,16 @@ __all__ = [
     "RunningOptions",
     "Sandbox",
     "StoreOption",
+    "argument",
     "as_other",
+    "flag",
     "number_reader",
     "read_count",
     "read_instant",
     "read_port",
     "read_seconds",
+    "repeated",
+    "switch",
     "ungrouped",
     "whole_reader",
 ]
@@ -107,7 +109,7 @@ def number_reader(what: str) -> Callable[[str], float]:
     return read
 
 
-# --- Declaring: what the annotation of a field says of it.
+# --- Declaring: what a command takes, each as the value of a field.
 
 
 class Parser(Protocol):
@@ -116,63 +118,76 @@ class Parser(Protocol):
     def add_argument(self, *names: str, **given: Any) -> Any: ...  # Any: argparse's own keywords
 
 
-class Declared(Protocol):
-    """How a field is given on the command line."""
+class Declared:
+    """How a field is given on the command line.
 
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of its flags; none for an argument."""
-        ...
-
-    def add(self, parser: Parser, field: str, kind: Any, *, is_required: bool) -> None:  # Any: a type
-        """Add what the field needs to a parser."""
-        ...
-
-
-class Flag:
-    """A flag: its names and the word for its value, such as `-a --attach FILE`, and its help.
-
-    Its type says the rest: a `bool` takes no value, a tuple may be given several times, a `Literal` has its words.
+    Args:
+        usage: The names of a flag and the word for its value, such as `-a --attach FILE`; of an argument the word alone.
+        says: Its help.
+        default: What holds where it is left out.
+        read: Returns the value of a text.
+        action: What argparse does with it, in place of what its type says.
     """
 
     def __init__(
         self,
         usage: str,
         says: str,
+        default: Any,  # Any: of the field's type
         read: Callable[[str], Any] | None = None,
         action: type[argparse.Action] | None = None,
     ) -> None:
         words = usage.split()
         self.names = [word for word in words if word.startswith("-")]
+        self.default = default
         self._metavar = None if words[-1] in self.names else words[-1]
         self._says, self._read, self._action = says, read, action
 
-    def add(self, parser: Parser, field: str, kind: Any, *, is_required: bool) -> None:  # Any: a type
-        """Add it to a parser."""
-        if kind is bool:
+    def add(self, parser: Parser, field: str, kind: Any) -> None:  # Any: a type
+        """Add it to a parser. Its type says the rest: a tuple may be given several times, a `Literal` has its words."""
+        choices, is_tuple = _choices(kind), get_origin(kind) is tuple
+        given: dict[str, Any] = {"help": self._says, "type": self._read, **choices}
+        if self.names and kind is bool:
             parser.add_argument(*self.names, dest=field, action="store_true", help=self._says)
             return
-        action = self._action or ("append" if get_origin(kind) is tuple else "store")
-        given = {"dest": field, "action": action, "type": self._read, "metavar": self._metavar, "help": self._says}
-        parser.add_argument(*self.names, **given, **_choices(kind))
-
-
-class Argument:
-    """An argument without a flag: the word for it, and its help. A tuple takes all that follow; a field with a default may be left out."""
-
-    names = ()
-
-    def __init__(self, usage: str, says: str, read: Callable[[str], Any] | None = None) -> None:
-        self._usage, self._says, self._read = usage, says, read
-
-    def add(self, parser: Parser, field: str, kind: Any, *, is_required: bool) -> None:  # Any: a type
-        """Add it to a parser."""
-        given: dict[str, Any] = {"help": self._says, "type": self._read, **(_choices(kind) or {"metavar": self._usage})}
-        if get_origin(kind) is tuple:
+        if self.names:
+            action = self._action or ("append" if is_tuple else "store")
+            parser.add_argument(*self.names, dest=field, action=action, metavar=self._metavar, **given)
+            return
+        if not choices:
+            given["metavar"] = self._metavar
+        if is_tuple:
             given["nargs"] = "*"
-        elif not is_required:
+        elif self.default is not msgspec.NODEFAULT:
             given |= {"nargs": "?", "default": None}
         parser.add_argument(field, **given)
+
+
+def flag(
+    usage: str,
+    says: str,
+    read: Callable[[str], Any] | None = None,
+    *,
+    default: Any = None,
+    action: type[argparse.Action] | None = None,
+) -> Any:  # Any: it stands where the field's value does
+    """Declare a flag with a value."""
+    return Declared(usage, says, default, read, action)
+
+
+def switch(usage: str, says: str, *, default: bool = False) -> Any:
+    """Declare a flag without a value."""
+    return Declared(usage, says, default)
+
+
+def repeated(usage: str, says: str) -> Any:
+    """Declare a flag that may be given several times."""
+    return Declared(usage, says, ())
+
+
+def argument(usage: str, says: str, read: Callable[[str], Any] | None = None, *, default: Any = None) -> Any:
+    """Declare an argument without a flag. A tuple takes all that follow; without a default it must be given."""
+    return Declared(usage, says, default, read)
 
 
 def _choices(kind: Any) -> dict[str, Any]:  # Any: a type
@@ -181,7 +196,7 @@ def _choices(kind: Any) -> dict[str, Any]:  # Any: a type
     return {"choices": found[0]} if found else {}
 
 
-class Limits:
+class _Limits(Declared):
     """The ten budgets, a flag each."""
 
     _LIMITED: Mapping[str, str] = {
@@ -197,19 +212,18 @@ class Limits:
         "max_retries_per_tool_call": "retries of one tool call",
     }
 
-    @property
-    def names(self) -> list[str]:
-        return [name for field in Budget.__struct_fields__ for name in self._names_of(field)]
+    def __init__(self) -> None:
+        super().__init__("--max-turns " + " ".join(map(_flag_of, self._LIMITED)), "", {})
 
-    def _names_of(self, field: str) -> list[str]:
-        return ["--" + field.replace("_", "-"), *(["--max-turns"] if field == "max_model_turns" else [])]
-
-    def add(self, parser: Parser, field: str, kind: Any, *, is_required: bool) -> None:  # Any: a type
-        """Add the flags to a parser."""
-        for name in Budget.__struct_fields__:
-            names = self._names_of(name)
-            says = f"limit on {self._LIMITED[name]}; none: no limit"
+    def add(self, parser: Parser, field: str, kind: Any) -> None:  # Any: a type
+        for name, what in self._LIMITED.items():
+            names = [_flag_of(name), *(["--max-turns"] if name == "max_model_turns" else [])]
+            says = f"limit on {what}; none: no limit"
             parser.add_argument(*names, dest=name, action=_StoreLimit, type=_limit, metavar="N", help=says)
+
+
+def _flag_of(limit: str) -> str:
+    return "--" + limit.replace("_", "-")
 
 
 def _limit(text: str) -> int | Decimal | None:
@@ -283,7 +297,17 @@ def ungrouped(*names: str) -> Mapping[str, tuple[str, ...]]:
     return {"": names}
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class _Declaring(msgspec.StructMeta):
+    """Makes a plain struct of a command, and keeps how its fields are given."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **config: Any) -> Any:
+        declared = {field: one for field, one in namespace.items() if isinstance(one, Declared)}
+        values = {field: one.default for field, one in declared.items() if one.default is not msgspec.NODEFAULT}
+        others = {field: one for field, one in namespace.items() if field not in declared}
+        return super().__new__(cls, name, bases, {**others, **values, "declared": declared}, **config)
+
+
+class Options(msgspec.Struct, metaclass=_Declaring, frozen=True, kw_only=True):
     """What a person gave on the command line; None or empty for what was left out. The settings are made of it.
 
     A command has all of these fields. It takes those that `shared` names, and the fields that it adds.
@@ -299,141 +323,84 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Which fields only `--help-all` shows."""
     group: ClassVar[str] = ""
     """The command under which the help of the program names it; empty for one that the help describes."""
+    declared: ClassVar[Mapping[str, Declared]] = {}
+    """How the fields that it adds are given."""
     actions: "ClassVar[tuple[type[Options], ...]]" = ()
     """What may be said after its name, each a command of its own."""
 
-    model: Annotated[
-        str | None,
-        Flag(
-            "-m --model NAME", "the model, such as openai-chat:gpt-5-mini, demo or script:FILE (default: TREADLE_MODEL)"
-        ),
-    ] = None
-    base_url: Annotated[
-        str | None, Flag("--base-url URL", "base URL of the provider, such as http://127.0.0.1:8080/v1")
-    ] = None
-    model_options: Annotated[
-        dict[str, Any],
-        Flag(
-            "-o --option NAME=VALUE",
-            "set a field of each model request, such as temperature=0; the value is JSON or plain text; repeatable",
-            action=StoreOption,
-        ),
-    ] = {}
-    text_calls: Annotated[
-        TextCalls | None,
-        Flag(
-            "--text-calls",
-            "what happens to calls that the model's server leaves in the text (default: by model and server)",
-        ),
-    ] = None
-    error_form: Annotated[
-        ErrorForm | None,
-        Flag(
-            "--error-form",
-            "what the model reads of a tool's error: its sentence, or all fields as JSON (default: by model)",
-        ),
-    ] = None
-    first_byte_seconds: Annotated[
-        float | None,
-        Flag(
-            "--first-byte-seconds N",
-            "how long the model may read before it answers (default: 120, or 900 for a local server)",
-            read_seconds,
-        ),
-    ] = None
-    idle_seconds: Annotated[
-        float | None,
-        Flag(
-            "--idle-seconds N",
-            "how long it may pause in its answer (default: 60, or 300 for a local server)",
-            read_seconds,
-        ),
-    ] = None
-    is_bare: Annotated[
-        bool,
-        Flag(
-            "--bare",
-            "ignore the folder's configuration, AGENTS.md and skills, all hooks, and the built-in instructions",
-        ),
-    ] = False
-    system: Annotated[str | None, Flag("--system TEXT", "instructions for the model; @FILE reads them from a file")] = (
-        None
+    model: str | None = flag(
+        "-m --model NAME", "the model, such as openai-chat:gpt-5-mini, demo or script:FILE (default: TREADLE_MODEL)"
     )
-    schema: Annotated[str | None, Flag("--schema --json-schema FILE", "a JSON Schema that the answer must match")] = (
-        None
+    base_url: str | None = flag("--base-url URL", "base URL of the provider, such as http://127.0.0.1:8080/v1")
+    model_options: dict[str, Any] = flag(
+        "-o --option NAME=VALUE",
+        "set a field of each model request, such as temperature=0; the value is JSON or plain text; repeatable",
+        action=StoreOption,
+        default={},
     )
-    tools: Annotated[
-        tuple[str, ...],
-        Flag(
-            "--tools WHAT",
-            "built-in tools (default: grep,glob,read,list; in a conversation also write,edit,shell), FILE.py, module:attr, "
-            "or subagents: FILE.md or FOLDER/; repeatable",
-        ),
-    ] = ()
-    mode: Annotated[
-        Mode | None, Flag("--mode", "which calls run without asking you, in this session (default: ask)")
-    ] = None
-    sandbox: Annotated[
-        Sandbox | None,
-        Flag(
-            "--sandbox",
-            "auto: commands run confined where this machine can confine them (default); on: they do, or the run ends; "
-            "network: they have network; off: they run as you",
-        ),
-    ] = None
-    allow: Annotated[
-        tuple[str, ...], Flag("--allow RULE", "allow these calls: TOOL or TOOL(key=glob); repeatable")
-    ] = ()
-    ask: Annotated[tuple[str, ...], Flag("--ask RULE", "ask before these calls; overrides --allow; repeatable")] = ()
-    deny: Annotated[
-        tuple[str, ...], Flag("--deny RULE", "deny these calls; overrides --allow and --ask; repeatable")
-    ] = ()
-    on_approval: Annotated[
-        OnApproval | None,
-        Flag(
-            "--on-approval",
-            "what to do when a call needs approval: pause the run (default), deny the call, or fail the run",
-        ),
-    ] = None
-    approval_seconds: Annotated[
-        float | None,
-        Flag(
-            "--approval-seconds N",
-            "seconds until a request for approval expires (default: 604800, 7 days)",
-            read_seconds,
-        ),
-    ] = None
-    on_limit: Annotated[
-        OnLimit | None,
-        Flag(
-            "--on-limit", "at a turn or call limit: ask for a summary (summarize, the default) or stop at once (report)"
-        ),
-    ] = None
-    deadline: Annotated[
-        float | None, Flag("--deadline TIME", "time at which the run must end, such as 2026-11-30T18:00", read_instant)
-    ] = None
-    profile: Annotated[
-        str | None, Flag("--profile NAME", "use a profile from the configuration: its model, tools, rules and limits")
-    ] = None
-    limits: Annotated[dict[str, Any], Limits()] = {}
+    text_calls: TextCalls | None = flag(
+        "--text-calls",
+        "what happens to calls that the model's server leaves in the text (default: by model and server)",
+    )
+    error_form: ErrorForm | None = flag(
+        "--error-form",
+        "what the model reads of a tool's error: its sentence, or all fields as JSON (default: by model)",
+    )
+    first_byte_seconds: float | None = flag(
+        "--first-byte-seconds N",
+        "how long the model may read before it answers (default: 120, or 900 for a local server)",
+        read_seconds,
+    )
+    idle_seconds: float | None = flag(
+        "--idle-seconds N", "how long it may pause in its answer (default: 60, or 300 for a local server)", read_seconds
+    )
+    is_bare: bool = switch(
+        "--bare", "ignore the folder's configuration, AGENTS.md and skills, all hooks, and the built-in instructions"
+    )
+    system: str | None = flag("--system TEXT", "instructions for the model; @FILE reads them from a file")
+    schema: str | None = flag("--schema --json-schema FILE", "a JSON Schema that the answer must match")
+    tools: tuple[str, ...] = repeated(
+        "--tools WHAT",
+        "built-in tools (default: grep,glob,read,list; in a conversation also write,edit,shell), FILE.py, module:attr, "
+        "or subagents: FILE.md or FOLDER/; repeatable",
+    )
+    mode: Mode | None = flag("--mode", "which calls run without asking you, in this session (default: ask)")
+    sandbox: Sandbox | None = flag(
+        "--sandbox",
+        "auto: commands run confined where this machine can confine them (default); on: they do, or the run ends; "
+        "network: they have network; off: they run as you",
+    )
+    allow: tuple[str, ...] = repeated("--allow RULE", "allow these calls: TOOL or TOOL(key=glob); repeatable")
+    ask: tuple[str, ...] = repeated("--ask RULE", "ask before these calls; overrides --allow; repeatable")
+    deny: tuple[str, ...] = repeated("--deny RULE", "deny these calls; overrides --allow and --ask; repeatable")
+    on_approval: OnApproval | None = flag(
+        "--on-approval",
+        "what to do when a call needs approval: pause the run (default), deny the call, or fail the run",
+    )
+    approval_seconds: float | None = flag(
+        "--approval-seconds N", "seconds until a request for approval expires (default: 604800, 7 days)", read_seconds
+    )
+    on_limit: OnLimit | None = flag(
+        "--on-limit", "at a turn or call limit: ask for a summary (summarize, the default) or stop at once (report)"
+    )
+    deadline: float | None = flag(
+        "--deadline TIME", "time at which the run must end, such as 2026-11-30T18:00", read_instant
+    )
+    profile: str | None = flag(
+        "--profile NAME", "use a profile from the configuration: its model, tools, rules and limits"
+    )
+    limits: dict[str, Any] = _Limits()  # type: ignore[assignment]  # its default is what the struct has
     """Budgets by name: int, float, Decimal or None."""
-    journal: Annotated[
-        str | None,
-        Flag(
-            "--journal PATH",
-            "where sessions are stored: a file, or postgresql://... (default: TREADLE_JOURNAL, then the state folder)",
-        ),
-    ] = None
-    folder: Annotated[
-        str | None, Flag("-C DIR", "project folder: root of the file tools and of the project's configuration")
-    ] = None
-    config: Annotated[str | None, Flag("--config FILE", "a configuration file that overrides the others")] = None
-    as_json: Annotated[bool, Flag("--json", "write JSON to standard output")] = False
-    as_lines: Annotated[
-        bool, Flag("--stream-json", "write each event as a line of JSON, with the report as the last line")
-    ] = False
-    is_quiet: Annotated[bool, Flag("-q --quiet", "show no progress on standard error")] = False
-    is_verbose: Annotated[bool, Flag("-v --verbose", "also show permission decisions and retries")] = False
+    journal: str | None = flag(
+        "--journal PATH",
+        "where sessions are stored: a file, or postgresql://... (default: TREADLE_JOURNAL, then the state folder)",
+    )
+    folder: str | None = flag("-C DIR", "project folder: root of the file tools and of the project's configuration")
+    config: str | None = flag("--config FILE", "a configuration file that overrides the others")
+    as_json: bool = switch("--json", "write JSON to standard output")
+    as_lines: bool = switch("--stream-json", "write each event as a line of JSON, with the report as the last line")
+    is_quiet: bool = switch("-q --quiet", "show no progress on standard error")
+    is_verbose: bool = switch("-v --verbose", "also show permission decisions and retries")
     by: str | None = None
     """Who answers; None for the login. Commands that take it say what for."""
     remembered: tuple[str, ...] = ()

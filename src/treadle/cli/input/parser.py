@@ -4,9 +4,7 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, get_args, get_type_hints
-
-import msgspec
+from typing import Any, NoReturn, get_type_hints
 
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import COMMANDS, SessionsOptions
@@ -254,25 +252,19 @@ def _added(
     if kind.unusual:
         parser.add_argument(_HELP_ALL, action="help", help="show every option and exit")
     groups: dict[str, Parser] = {"": parser}
-    required = {field.name for field in msgspec.structs.fields(kind) if field.required}
     for heading, field, hint, declared in _declared(kind) if is_filled else ():
         if heading not in groups:
             groups[heading] = parser.add_argument_group(heading)
         group = groups[heading] if shows_all or field not in kind.unusual else _Unlisted(groups[heading])
-        declared.add(group, field, hint, is_required=field in required)
+        declared.add(group, field, hint)
     return parser
 
 
 def _declared(kind: type[Options]) -> Iterator[tuple[str, str, Any, Declared]]:
     """Yield what a command takes: heading, field, type and declaration; its own fields before those that it shares."""
-    hints = get_type_hints(kind, include_extras=True)
+    hints = get_type_hints(kind)
     bases = [base for base in reversed(kind.__mro__) if issubclass(base, Options) and base is not Options]
-    own = dict.fromkeys(name for base in bases for name in base.__annotations__)
-    fields = [
-        ("", tuple(own)),
-        *((heading, tuple(name for name in names if name not in own)) for heading, names in kind.shared.items()),
-    ]
-    for heading, names in fields:
-        for name in names:
-            hint, *more = get_args(hints[name])
-            yield heading, name, hint, more[0]
+    own = {name: one for base in bases for name, one in base.declared.items()}
+    yield from (("", name, hints[name], one) for name, one in own.items())
+    for heading, names in kind.shared.items():
+        yield from ((heading, name, hints[name], Options.declared[name]) for name in names if name not in own)
