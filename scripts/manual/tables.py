@@ -13,9 +13,8 @@ import msgspec
 
 from manual.names import PROJECT, find, module_names, sentence
 from treadle.budgets import Budget, Guards, Price
-from treadle.cli.input.config import _NOT_FOR_PROJECTS, KEYS, Layer, Profile, Redaction
+from treadle.cli.input.config import _NOT_FOR_PROJECTS, KEYS, WORKER_LIMIT, Layer, Profile, Redaction
 from treadle.cli.input.parser import full_parser
-from treadle.cli.input.settings import worker_limit
 from treadle.events import AnyEvent
 from treadle.providers.vendors import VENDORS
 from treadle.stops import EXIT_IN_DOUBT, EXIT_NOT_STORED, EXIT_SESSION_HELD, EXIT_USAGE, Status, StopReason, exit_code
@@ -192,20 +191,18 @@ _VARIABLES = {
 }
 
 
-_FIELDS = {"workers": "worker_limits"}
-"""Fields of a file's layer that are not named as their keys are."""
-
-
 def configuration() -> str:
     """Return the page of keys and variables."""
     _check_variables()
     heads = ("Key", "Type", "Default", "Meaning")
-    layer = find("treadle.cli.input.config.Layer")
     hints = get_type_hints(Layer)
     top = [
-        (_code(key), _kind(hints[name]), sentence(layer.all_members[name]), "no" if key in _NOT_FOR_PROJECTS else "yes")
-        for key in KEYS
-        for name in [_FIELDS.get(key, key)]
+        (_code(name), _kind(hints[name]), key.says, "no" if name in _NOT_FOR_PROJECTS else "yes")
+        for name, key in KEYS.items()
+    ]
+    profile = [
+        (_code(one.name), _kind(hints[one.name]), _code("none"), KEYS[one.name].says)
+        for one in msgspec.structs.fields(Profile)
     ]
     parts = [
         "# Configuration keys\n\nThe files are TOML. [Configuration](../use/configuration.md) says where they are and which value holds.\n",
@@ -213,7 +210,7 @@ def configuration() -> str:
         "## [budget]\n\n" + _table(heads, _struct("treadle.budgets.Budget", Budget)),
         "## [guards]\n\n" + _table(heads, _struct("treadle.budgets.Guards", Guards)),
         "## [price]\n\nMoney per million tokens.\n\n" + _table(heads, _struct("treadle.budgets.Price", Price)),
-        "## [profiles.NAME]\n\n" + _table(heads, _struct("treadle.cli.input.config.Profile", Profile)),
+        "## [profiles.NAME]\n\n" + _table(heads, profile),
         "## [redaction]\n\n" + _table(heads, _struct("treadle.cli.input.config.Redaction", Redaction)),
         "## [workers.limits.NAME]\n\n" + _table((*heads[:2], "Meaning"), _worker_limits()),
         "## Environment variables\n\n" + _table(("Variable", "Meaning"), _variables()),
@@ -222,9 +219,9 @@ def configuration() -> str:
 
 
 def _worker_limits() -> Iterator[Row]:
-    for name, said in worker_limit()["properties"].items():
-        values = " or ".join(map(_code, said.get("enum", ())))
-        yield _code(name), values or str(said["type"]), str(said["description"])
+    for name, key in WORKER_LIMIT.items():
+        values = " or ".join(map(_code, key.schema.get("enum", ())))
+        yield _code(name), values or str(key.schema["type"]), key.says
 
 
 def _struct(name: str, kind: type[msgspec.Struct]) -> Iterator[Row]:

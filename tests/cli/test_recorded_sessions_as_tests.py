@@ -116,4 +116,4 @@ def test_what_cannot_become_a_test_is_refused_with_the_reason(recorded: Any) -> 
         in recorded("sessions", "to-test", "s1", "--agent", "shop.py", "--journal", "s.db", code=2).stderr
     )
     refused = recorded("sessions", "to-test", "s1", "shop.py", "--journal", "s.db", code=2)
-    assert "shop.py cannot be written: File exists. Name a new file." in refused.stderr
+    assert "'shop.py' cannot be created: File exists. Name a file that does not exist yet." in refused.stderr

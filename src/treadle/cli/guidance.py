@@ -7,7 +7,6 @@ import os
 import re
 import select
 import shlex
-import stat
 import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -19,6 +18,7 @@ import msgspec
 
 from treadle import Message, Tool
 from treadle.cli.exits import UsageError
+from treadle.cli.files import content_of
 from treadle.cli.input.places import has_piped_input, user_config
 from treadle.cli.input.settings import Settings
 from treadle.cli.input.trust import Held, changes, in_words, trusted_folders
@@ -357,19 +357,10 @@ def _names_in(folder: Path) -> str:
 
 
 def _content(path: Path, limit: int) -> bytes:
-    try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123 - a descriptor
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UsageError(f"{path} is not a regular file and cannot be attached.")
-            content = file.read(limit + 1)
-    except (OSError, ValueError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
-        raise UsageError(f"The file {path} cannot be attached: {reason}.") from exc
-    if len(content) > limit:
-        raise UsageError(
-            f"The file {path} is larger than {limit:,} bytes and cannot be attached: name it in the task, and let the model read it."
-        )
-    return content
+    cannot = f"The file {path} cannot be attached: {{}}."
+    then = "name it in the task, and let the model read it."
+    large = f"The file {path} is larger than {limit:,} bytes and cannot be attached: {then}"
+    return content_of(path, limit, cannot=cannot, large=large, is_plain=True)
 
 
 def _decoded(content: bytes, name: str) -> str:

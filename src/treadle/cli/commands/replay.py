@@ -6,6 +6,7 @@ from pathlib import Path
 
 from treadle import TreadleError
 from treadle.cli.exits import UsageError
+from treadle.cli.files import content_of
 from treadle.cli.input.commands import ReplayOptions
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.progress import Progress
@@ -83,15 +84,9 @@ async def _recorded(options: ReplayOptions) -> Sequence[AnyEvent]:
 
 
 async def _of_file(path: Path) -> Sequence[AnyEvent]:
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-    except OSError as exc:
-        raise UsageError(
-            f"The file {path} cannot be read: {exc.strerror}. Write one: treadle sessions export ID FILE"
-        ) from exc
-    if len(content) > _MOST_BYTES:
-        raise UsageError(f"The file {path} is larger than {_MOST_BYTES:,} bytes.")
+    cannot = f"The file {path} cannot be read: {{}}. Write one: treadle sessions export ID FILE"
+    large = f"The file {path} is larger than {_MOST_BYTES:,} bytes."
+    content = content_of(path, _MOST_BYTES, cannot=cannot, large=large, waits=True)
     async with opened("memory:") as journal:
         try:
             return await journal.read(await import_session(journal, content.splitlines()))

@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO, Literal, NamedTuple
@@ -13,6 +13,7 @@ import msgspec
 from treadle import Session, TreadleError
 from treadle.cli.bulk import Chosen, chosen_sessions, done_to_all
 from treadle.cli.exits import UsageError
+from treadle.cli.files import reason_of, write_new
 from treadle.cli.input.commands import (
     ActivateOptions,
     DiffOptions,
@@ -224,7 +225,7 @@ async def export(options: ExportOptions, terminal: Terminal) -> int:
         for line in lines:
             terminal.raw(line.decode())
     else:
-        _write_new(options.file, lines)
+        write_new(options.file, lines)
         terminal.say(f"Exported {session_id} to {options.file}: {len(lines)} lines.")
     if options.is_exact:
         terminal.say("note: the export is exact and contains the session's secrets. Keep it as private as the journal.")
@@ -238,7 +239,7 @@ def _write_page(options: ExportOptions, page: str, session_id: str, terminal: Te
     if options.file is None:
         terminal.page(page)
     else:
-        _write_new(options.file, [page.rstrip("\n").encode()])
+        write_new(options.file, [page.rstrip("\n").encode()])
         terminal.say(
             f"Exported {session_id} to {options.file}, for reading. `treadle sessions import` reads only JSON."
         )
@@ -309,7 +310,7 @@ async def _move_to_journal(session: Session, options: MoveOptions) -> str:
 async def _move_to_file(session: Session, name: str, options: MoveOptions) -> str:
     lines = await session.move(_absolute(name), by=person(options), reason=options.reason)
     try:
-        _write_new(name, lines)
+        write_new(name, lines)
     except UsageError:
         await session.change(status="active", reason="The move failed.", take_back=True)
         raise
@@ -372,23 +373,6 @@ def _named(options: NamedOptions) -> tuple[str, str | None]:
     return settings_of(options).journal, named(options)
 
 
-def _write_new(name: str, lines: Sequence[bytes]) -> None:
-    """Write a file that does not exist yet, for its owner alone; a failure leaves none."""
-    try:
-        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except (OSError, ValueError) as exc:
-        raise UsageError(
-            f"{name!r:.200} cannot be created: {_words(exc)}. Name a file that does not exist yet."
-        ) from exc
-    try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
-            file.writelines(line + b"\n" for line in lines)
-    except OSError as exc:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise UsageError(f"{name!r:.200} cannot be written: {_words(exc)}.") from exc
-
-
 def _opened_file(name: str) -> IO[bytes]:
     if name == "-":
         if sys.stdin is None:
@@ -397,15 +381,11 @@ def _opened_file(name: str) -> IO[bytes]:
     try:
         return Path(name).open("rb")
     except (OSError, ValueError) as exc:
-        raise UsageError(f"{name!r:.200} cannot be read: {_words(exc)}.") from exc
+        raise UsageError(f"{name!r:.200} cannot be read: {reason_of(exc)}.") from exc
 
 
 def _lines_of(file: IO[bytes]) -> Iterable[bytes]:
     try:
         yield from file
     except OSError as exc:
-        raise UsageError(f"The file cannot be read: {_words(exc)}.") from exc
-
-
-def _words(fault: OSError | ValueError) -> str:
-    return (fault.strerror if isinstance(fault, OSError) else None) or str(fault)
+        raise UsageError(f"The file cannot be read: {reason_of(exc)}.") from exc

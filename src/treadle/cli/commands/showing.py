@@ -4,7 +4,7 @@ import os
 import re
 from collections import Counter
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -12,11 +12,12 @@ from treadle import Budget, Session, Tool, file_tools, shell_tool
 from treadle.cli.exits import UsageError
 from treadle.cli.guidance import Guidance, guidance_of
 from treadle.cli.input.commands import BudgetsOptions, ConfigOptions, DescribeOptions, PermissionsOptions
-from treadle.cli.input.config import LIMIT_WORDS
+from treadle.cli.input.config import LIMIT_WORDS, config_schema
 from treadle.cli.input.options import Mode, Options
 from treadle.cli.input.places import shown_address, shown_journal, user_config
+from treadle.cli.input.rules import Kind
 from treadle.cli.input.saving import save_value
-from treadle.cli.input.settings import Settings, config_schema, settings_of
+from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.terminal import Terminal, json_line
 from treadle.cli.output.text import one_line, shown_json, shown_name
 from treadle.cli.running import (
@@ -328,6 +329,12 @@ def _set(options: ConfigOptions, terminal: Terminal) -> int:
     return 0
 
 
+_AS_THEY_ARE = (
+    *("on_limit", "on_approval", "approval_seconds", "text_calls", "error_form", "first_byte_seconds", "idle_seconds"),
+    *("notify", "notify_after_seconds"),
+)
+
+
 def _values(settings: Settings) -> dict[str, Any]:
     return {
         "model": settings.model,
@@ -341,18 +348,8 @@ def _values(settings: Settings) -> dict[str, Any]:
         **{f"guards.{name}": value for name, value in msgspec.structs.asdict(settings.guards).items()},
         "price": settings.price,
         "facts": _facts(settings),
-        "on_limit": settings.on_limit,
-        "on_approval": settings.on_approval,
-        "approval_seconds": settings.approval_seconds,
-        "text_calls": settings.text_calls,
-        "error_form": settings.error_form,
-        "first_byte_seconds": settings.first_byte_seconds,
-        "idle_seconds": settings.idle_seconds,
-        "notify": settings.notify,
-        "notify_after_seconds": settings.notify_after_seconds,
-        "allow": settings.texts("allow"),
-        "ask": settings.texts("ask"),
-        "deny": settings.texts("deny"),
+        **{name: getattr(settings, name) for name in _AS_THEY_ARE},
+        **{kind: settings.texts(kind) for kind in get_args(Kind)},
         **{f"workers.limits.{one.name}": _limit(one) for one in settings.worker_limits},
         "redaction.enabled": settings.redaction.enabled,
         "redaction.patterns": settings.redaction.patterns,

@@ -4,13 +4,13 @@ import json
 import keyword
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from treadle import Session, ToolCall
 from treadle.cli.exits import UsageError
+from treadle.cli.files import write_new
 from treadle.cli.input.commands import ToTestOptions
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
@@ -34,17 +34,9 @@ async def to_test(options: ToTestOptions, terminal: Terminal) -> int:
     if options.file is None:
         terminal.page(page)
     else:
-        _write_new(options.file, page)
+        write_new(options.file, page.rstrip("\n").encode().split(b"\n"))
         terminal.say(f"Wrote {options.file}. To run it: pytest {options.file}")
     return 0
-
-
-def _write_new(name: str, page: str) -> None:
-    try:
-        with Path(name).open("x", encoding="utf-8") as file:
-            file.write(page)
-    except OSError as error:
-        raise UsageError(f"{name} cannot be written: {error.strerror}. Name a new file.") from error
 
 
 def _last_run(events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:

@@ -15,6 +15,7 @@ import msgspec
 
 from treadle import Agents
 from treadle.cli.exits import UsageError
+from treadle.cli.files import write_whole
 from treadle.cli.input.commands import NotifyOptions, WebOptions
 from treadle.cli.input.places import user_config
 from treadle.cli.input.settings import settings_of
@@ -145,15 +146,8 @@ def _make_token(options: WebOptions, file: Path, terminal: Terminal) -> int:
     if any(token.name == options.new_token for token in known):
         raise UsageError(f"{options.new_token!r:.80} has a token already. Remove it from {str(file)!r} first.")
     token, secret = new_token(options.new_token, role=options.role, tenants=options.tenants or None)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        new = file.with_name(file.name + ".new")
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "wb") as out:  # noqa: PTH123 - a descriptor
-            out.write(msgspec.json.format(msgspec.json.encode([*known, token]), indent=2) + b"\n")
-        new.replace(file)
-    except OSError as error:
-        raise UsageError(f"The tokens in {str(file)!r} cannot be written: {error.strerror or error}.") from error
+    content = msgspec.json.format(msgspec.json.encode([*known, token]), indent=2) + b"\n"
+    write_whole(file, content, cannot=f"The tokens in {str(file)!r} cannot be written: {{}}.")
     terminal.reveal(secret)
     terminal.say(
         f"This is the token of {token.name}, role {token.role}. It is shown once; {str(file)!r} keeps its hash."

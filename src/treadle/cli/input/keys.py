@@ -12,7 +12,7 @@ import msgspec
 
 from treadle.cli.exits import UsageError
 from treadle.cli.input.places import user_config
-from treadle.cli.input.trust import read_own, write_own
+from treadle.cli.input.trust import read_own_json, write_own
 from treadle.redaction import Redactor
 
 __all__ = ["VENDORS", "KeyVendor", "has_key", "save_key", "use_stored_keys"]
@@ -110,15 +110,10 @@ def _place(environment: Mapping[str, str]) -> Path:
 def _in_file(environment: Mapping[str, str]) -> dict[str, str | None]:
     """Return the stored keys; None for one that the keyring has."""
     path = _place(environment)
-    content = read_own(path)
-    if content is None:
-        return {}
-    if path.stat().st_mode & 0o077:
+    found: dict[str, str | None] = read_own_json(path, dict[str, str | None], "enter your keys again") or {}
+    if path.exists() and path.stat().st_mode & 0o077:
         raise UsageError(f"{path} holds keys and can be read by others. Run: chmod 600 {path}")
-    try:
-        return msgspec.json.decode(content, type=dict[str, str | None])
-    except msgspec.MsgspecError as exc:
-        raise UsageError(f"{path} is damaged: {exc}. Move it away, and enter your keys again.") from exc
+    return found
 
 
 def _in_keyring(name: str) -> str | None:

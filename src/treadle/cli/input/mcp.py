@@ -15,9 +15,10 @@ import msgspec
 
 from treadle import ConfigurationError
 from treadle.cli.exits import UsageError
+from treadle.cli.files import write_whole
 from treadle.cli.input.config import Layer
 from treadle.cli.input.places import user_config
-from treadle.cli.input.trust import exec_line, files_named, read_own, write_own
+from treadle.cli.input.trust import exec_line, files_named, read_own_json, write_own
 from treadle.toolsets import McpEntry, McpTools, mcp_entries
 
 __all__ = [
@@ -236,10 +237,9 @@ def _write(place: Path, servers: dict[str, Any], *, is_private: bool) -> None:
     if is_private:
         write_own(place, content)
         return
-    try:  # a file of the project is for all who work in it
-        place.write_bytes(msgspec.json.format(content, indent=2) + b"\n")
-    except OSError as error:
-        raise UsageError(f"{place} cannot be written: {error.strerror}.") from error
+    # A file of the project is for all who work in it.
+    text = msgspec.json.format(content, indent=2) + b"\n"
+    write_whole(place, text, cannot=f"{place} cannot be written: {{}}.", mode=0o666, keeps_mode=True)
 
 
 def _place(environment: Mapping[str, str]) -> Path:
@@ -247,13 +247,4 @@ def _place(environment: Mapping[str, str]) -> Path:
 
 
 def _approved(environment: Mapping[str, str]) -> _Approved:
-    place = _place(environment)
-    content = read_own(place)
-    if content is None:
-        return _Approved()
-    try:
-        return msgspec.json.decode(content, type=_Approved)
-    except msgspec.MsgspecError as error:
-        raise ConfigurationError(
-            f"{place} is damaged: {error}. Move it away, and approve your servers again."
-        ) from error
+    return read_own_json(_place(environment), _Approved, "approve your servers again") or _Approved()

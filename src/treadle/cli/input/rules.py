@@ -1,7 +1,6 @@
 """Rules: all that hold for this call of the program, each with its scope and its origin. Decides nothing."""
 
 import json
-import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ import msgspec
 
 from treadle import allow, deny
 from treadle.cli.exits import UsageError
+from treadle.cli.files import write_whole
 from treadle.cli.input.config import Layer, read_layer
 from treadle.cli.input.places import managed_configs
 from treadle.permissions import RuleSet
@@ -127,14 +127,7 @@ def save_rule(path: Path, folder: Path | None, rule: str) -> None:
     lines = ["# Rules that were saved at a question of `treadle`, by folder. Delete a line to be asked again.\n"]
     for name, saved in known.items():
         lines.append(f"\n[{_quoted(name)}]\nallow = [\n" + "".join(f"  {_quoted(one)},\n" for one in saved) + "]\n")
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = path.with_name(f".{path.name}.{os.getpid()}")
-        made.write_text("".join(lines), encoding="utf-8")
-        made.chmod(0o600)
-        made.replace(path)
-    except OSError as exc:
-        raise UsageError(f"The rule cannot be saved in {path}: {exc.strerror}.") from exc
+    write_whole(path, "".join(lines).encode(), cannot=f"The rule cannot be saved in {path}: {{}}.")
 
 
 def _read(path: Path) -> dict[str, list[str]]:

@@ -1,7 +1,6 @@
 """Saving: one value into the person's configuration file, with all else of the file kept as it is. Chooses no value."""
 
 import json
-import os
 import re
 import secrets
 import tomllib
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from treadle.cli.exits import UsageError
+from treadle.cli.files import write_whole
 from treadle.cli.input.config import read_layer
 
 __all__ = ["save_value"]
@@ -103,13 +103,5 @@ def _check(before: str, after: str, parts: list[str], value: Any, path: Path) ->
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all, for the person alone where it is new."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-        made = path.with_name(f".{path.name}.{os.getpid()}")
-        made.write_text(text, encoding="utf-8")
-        made.chmod(mode)
-        made.replace(path.resolve())  # a link to the file stays one
-    except OSError as exc:
-        raise UsageError(f"The configuration {path} cannot be written: {exc.strerror}.") from exc
+    """Write a file, for the person alone where it is new."""
+    write_whole(path, text.encode(), cannot=f"The configuration {path} cannot be written: {{}}.", keeps_mode=True)

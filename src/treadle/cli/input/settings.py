@@ -6,17 +6,17 @@ project's: what comes with a folder never outranks what its reader has said. Run
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, get_args
 
 import msgspec
 
-from treadle import Budget, Effect, Price, TreadleError
+from treadle import Budget, Price, TreadleError
 from treadle.budgets import Guards
 from treadle.cli.exits import UsageError
-from treadle.cli.input.config import EACH, KEYS, NOTIFY_WORDS, SERVER_KEYS, Layer, Owner, Profile, Redaction, read_layer
+from treadle.cli.input.config import Layer, Owner, Redaction, read_layer
 from treadle.cli.input.mcp import ListedServer, listed_servers
 from treadle.cli.input.options import Mode, OnApproval, OnLimit, Options, Sandbox
 from treadle.cli.input.places import default_journal, hooks_file, journal_file, project_config, rules_file, user_config
@@ -25,7 +25,7 @@ from treadle.cli.input.trust import Held, brought_by, changes, held, in_words, t
 from treadle.ports import ErrorForm, ModelFacts, TextCalls
 from treadle.workers import Limit
 
-__all__ = ["Settings", "ToolSource", "config_schema", "profile_names", "settings_of", "worker_limit"]
+__all__ = ["Settings", "ToolSource", "profile_names", "settings_of"]
 
 
 # --- Profiles: the layers of a profile that is asked for, and what a project's file may tighten. Reads no file.
@@ -95,13 +95,10 @@ def refusal(origin: str, name: str, value: Any, holds: Any) -> str:
 
 # --- Settings: what holds for this call, put together from flags, environment and files, each value with its origin.
 
-T = TypeVar("T")
-
 _APPROVAL_SECONDS = 7 * 86400.0
 """How long a person may take to answer where nothing else is said, as for `Agent`."""
 _FLAG = "flag"
 _DEFAULT = "default"
-_BELL: str | tuple[str, ...] = "bell"
 
 
 class ToolSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,59 +184,44 @@ def settings_of(options: Options, environment: Mapping[str, str] = os.environ) -
     root = _root(options.folder or ".")
     notes: list[str] = []
     trusted = Held() if options.is_bare else _held(root, environment, notes)
-    layers = _layers(options, root, environment, trusted)
+    files = _layers(options, root, environment, trusted)
     if not notes:  # else it has been said
-        notes += _untrusted(layers, root)
-    check_profile(options.profile, layers)
+        notes += _untrusted(files, root)
+    check_profile(options.profile, files)
     is_remembered = "profile" in options.remembered
-    project = next((layer for layer in layers if layer.owner == "project"), None)
-    files, layers = layers, with_profile(options.profile, layers, is_remembered=is_remembered)
-    choice = _Choice(layers)
+    layers = with_profile(options.profile, files, is_remembered=is_remembered)
+    choice = _Choice(options, files, layers, notes)
     servers = _servers(root, environment, files, notes)
-    limits = _limits(options, files, choice.origins)
-    _tighten_limits(limits, project, options, choice.origins, notes)
     saved_in = rules_file(environment)
     rules = all_rules(options, layers, folder_rules(saved_in, root), saved_in=saved_in, environment=environment)
-    _note_rules(rules, choice.origins)
+    choice.note_rules(rules)
     return Settings(
+        **{name: choice.of(name, default, getattr(options, name)) for name, default in _BY_FLAG.items()},
+        **{name: choice.of(name, default) for name, default in _BY_FILE.items()},
         root=root,
-        journal=_journal(options, environment, choice),
-        model=choice.of("model", options.model, lambda one: one.model, None, environment.get("TREADLE_MODEL")),
-        base_url=choice.of("base_url", options.base_url, lambda one: one.base_url, None),
-        system=choice.of("system", options.system, lambda one: one.system, None),
-        mode=_tightened("mode", options, "ask", layers, choice, notes),
-        model_options=_model_options(options.model_options, layers, choice.origins),
-        text_calls=choice.of("text_calls", options.text_calls, lambda one: one.text_calls, None),
-        error_form=choice.of("error_form", options.error_form, lambda one: one.error_form, None),
-        first_byte_seconds=choice.of(
-            "first_byte_seconds", options.first_byte_seconds, lambda one: one.first_byte_seconds, None
-        ),
-        idle_seconds=choice.of("idle_seconds", options.idle_seconds, lambda one: one.idle_seconds, None),
+        budget=Budget(**choice.limits()),
+        journal=_journal(choice.of("journal", None, options.journal, environment.get("TREADLE_JOURNAL")), environment),
+        model=choice.of("model", None, options.model, environment.get("TREADLE_MODEL")),
+        mode=choice.tightened("mode", "ask"),
+        model_options=choice.model_options(),
         is_mode_asked=options.mode is not None or choice.origins["mode"] == f"profile {options.profile}",
-        sandbox=_tightened("sandbox", options, "auto", layers, choice, notes),
+        sandbox=choice.tightened("sandbox", "auto"),
         sandbox_read=tuple(dict.fromkeys(path for layer in layers for path in layer.sandbox_read)),
         sandbox_hide=tuple(dict.fromkeys(path for layer in layers for path in layer.sandbox_hide)),
-        price=choice.of("price", None, lambda one: one.price, None),
-        facts=choice.of("facts", None, lambda one: one.facts, None),
-        budget=Budget(**limits),
-        overriding=options.limits if is_remembered else _profile_limits(options.profile, files) | options.limits,
+        overriding=options.limits if is_remembered else choice.profile_limits() | options.limits,
         profile=options.profile,
-        guards=_guards(layers, choice.origins, notes),
-        on_limit=choice.of("on_limit", options.on_limit, lambda one: one.on_limit, "summarize"),
-        on_approval=choice.of("on_approval", options.on_approval, lambda one: one.on_approval, "pause"),
-        approval_seconds=_approval_seconds(options, layers, choice, notes),
-        notify=choice.of("notify", None, lambda one: one.notify, _BELL),
-        notify_after_seconds=choice.of("notify_after_seconds", None, lambda one: one.notify_after_seconds, 10.0),
+        guards=choice.guards(),
+        approval_seconds=choice.approval_seconds(),
         config=options.config,
         rules=rules,
-        tools=_tools(options.tools, layers, choice.origins, uses_servers=any(one.is_used for one in servers)),
+        tools=choice.tools(uses_servers=any(one.is_used for one in servers)),
         origins=choice.origins,
-        redaction=_redaction(layers, choice.origins),
+        redaction=choice.redaction(),
         hooks=() if options.is_bare else _hook_files(root, environment, trusted),
         held=trusted,
         is_bare=options.is_bare,
         mcp=servers,
-        worker_limits=_worker_limits(files, choice.origins, notes),
+        worker_limits=choice.worker_limits(),
         notes=tuple(notes),
     )
 
@@ -262,61 +244,6 @@ def profile_names(options: Options, environment: Mapping[str, str] = os.environ)
     root = _root(options.folder or ".")
     layers = _layers(options, root, environment, _held(root, environment, []))
     return sorted({name for layer in layers for name in layer.profiles})
-
-
-def _approval_seconds(options: Options, layers: Sequence[Layer], choice: "_Choice", notes: list[str]) -> float:
-    """Return how long a person may take. A project's file may only shorten what holds without it."""
-    name = "approval_seconds"
-    holds = choice.of(
-        name,
-        options.approval_seconds,
-        lambda one: None if one.owner == "project" else one.approval_seconds,
-        _APPROVAL_SECONDS,
-    )
-    for project in (one for one in layers if one.owner == "project"):
-        asked = project.approval_seconds
-        if asked is not None and asked > holds:
-            notes.append(refusal(project.origin, name, asked, holds))
-        elif asked is not None and choice.origins[name] == _DEFAULT:
-            holds, choice.origins[name] = asked, project.origin
-    return holds
-
-
-def _tightened(
-    name: Literal["mode", "sandbox"],
-    options: Options,
-    default: str,
-    layers: Sequence[Layer],
-    choice: "_Choice",
-    notes: list[str],
-) -> Any:
-    """Return a mode or a sandbox. What a project's file or a session says may only make it stricter than what the person has said."""
-    is_remembered = name in options.remembered
-    flag = None if is_remembered else getattr(options, name)
-    holds: str = choice.of(name, flag, lambda one: None if one.owner == "project" else getattr(one, name), default)
-    for project in (one for one in layers if one.owner == "project"):
-        asked = getattr(project, name)
-        if asked is None or asked == holds or choice.origins[name] == _FLAG:
-            continue
-        if is_tighter(name, asked, holds):
-            holds, choice.origins[name] = asked, project.origin
-        else:
-            notes.append(
-                f"{project.origin} asks for {name} = {asked}: a project can only set a stricter one than {holds}. "
-                f"Set it by a flag or in your own file if you want it."
-            )
-    if is_remembered and is_tighter(name, getattr(options, name), holds):
-        holds, choice.origins[name] = getattr(options, name), "session"
-    return holds
-
-
-def _redaction(layers: Sequence[Layer], origins: dict[str, str]) -> Redaction:
-    """Patterns of all files hold together; whether forms are looked for, the strongest file says."""
-    enabled = next((layer.redaction.enabled for layer in layers if layer.redaction.enabled is not None), True)
-    patterns = tuple(pattern for layer in layers for pattern in layer.redaction.patterns)
-    by = next((layer.origin for layer in layers if layer.redaction.enabled is not None), _DEFAULT)
-    origins |= {"redaction.enabled": by, "redaction.patterns": "files" if patterns else _DEFAULT}
-    return Redaction(enabled=enabled, patterns=patterns)
 
 
 def _root(folder: str) -> Path:
@@ -416,30 +343,7 @@ def _is_there(path: Path) -> bool:
         return True
 
 
-class _Choice:
-    """Takes the first of several values, and notes where it came from."""
-
-    def __init__(self, layers: Sequence[Layer]) -> None:
-        self._layers = layers
-        self.origins: dict[str, str] = {}
-
-    def of(
-        self, name: str, flag: T | None, get: Callable[[Layer], T | None], default: T, variable: T | None = None
-    ) -> T:
-        given: list[tuple[T | None, str]] = [(flag, _FLAG)]
-        given += [(get(layer), layer.origin) for layer in self._layers if layer.is_profile]
-        given += [(variable or None, f"TREADLE_{name.upper()}")]
-        given += [(get(layer), layer.origin) for layer in self._layers if not layer.is_profile]
-        for value, origin in given:
-            if value is not None:
-                self.origins[name] = origin
-                return value
-        self.origins[name] = _DEFAULT
-        return default
-
-
-def _journal(options: Options, environment: Mapping[str, str], choice: _Choice) -> str:
-    given = choice.of("journal", options.journal, lambda _: None, None, environment.get("TREADLE_JOURNAL"))
+def _journal(given: str | None, environment: Mapping[str, str]) -> str:
     if given is None:
         return str(default_journal(environment))
     if not given.strip():
@@ -450,57 +354,190 @@ def _journal(options: Options, environment: Mapping[str, str], choice: _Choice) 
     return given
 
 
-def _profile_limits(name: str | None, layers: Sequence[Layer]) -> dict[str, Any]:
-    """Return the limits of a profile in the person's own files, put together."""
-    found = [layer.profiles[name] for layer in reversed(layers) if layer.owner == "person" and name in layer.profiles]
-    return {limit: value for profile in found for limit, value in profile.budget.items()}
-
-
-def _limits(options: Options, layers: Sequence[Layer], origins: dict[str, str]) -> dict[str, Any]:
-    sources = [(layer.budget, layer.origin) for layer in reversed(layers) if layer.owner == "person"]
-    sources.append((_profile_limits(options.profile, layers), f"profile {options.profile}"))
-    limits: dict[str, Any] = {}
-    origins.update(dict.fromkeys(Budget.__struct_fields__, _DEFAULT))
-    for budget, origin in [*sources, (options.limits, _FLAG)]:
-        limits.update(budget)
-        origins.update(dict.fromkeys(budget, origin))
-    return limits
-
-
-def _tighten_limits(
-    limits: dict[str, Any], project: Layer | None, options: Options, origins: dict[str, str], notes: list[str]
-) -> None:
-    """Take over what a project's file lowers: its profile below whatever holds, its budget where the person said nothing."""
-    if project is None:
-        return
-    theirs = project.profiles.get(options.profile) if options.profile is not None else None
-    said = {name for name, origin in origins.items() if origin != _DEFAULT}
-    asked = {name: value for name, value in project.budget.items() if name not in said}
-    if theirs is not None:
-        asked |= {name: value for name, value in theirs.budget.items() if name not in options.limits}
-    for name, value in asked.items():
-        holds = limits.get(name, getattr(_NO_BUDGET, name))
-        if _is_at_most(value, holds):
-            limits[name], origins[name] = value, project.origin
-        else:
-            notes.append(refusal(project.origin, name, value, holds))
-
-
-def _guards(layers: Sequence[Layer], origins: dict[str, str], notes: list[str]) -> Guards:
-    guards: dict[str, Any] = {}
-    origins.update({f"guards.{name}": _DEFAULT for name in Guards.__struct_fields__})
-    for layer in reversed(layers):  # the weakest, that of a project, comes first: it is held against the defaults
-        for name, value in layer.guards.items():
-            holds = getattr(_NO_GUARDS, name)
-            if layer.owner == "project" and not _is_at_most(value, holds):
-                notes.append(refusal(layer.origin, f"guards.{name}", value, holds))
-                continue
-            guards[name], origins[f"guards.{name}"] = value, layer.origin
-    return Guards(**guards)
-
-
+_BY_FLAG: Mapping[str, Any] = {
+    "base_url": None,
+    "system": None,
+    "text_calls": None,
+    "error_form": None,
+    "first_byte_seconds": None,
+    "idle_seconds": None,
+    "on_limit": "summarize",
+    "on_approval": "pause",
+}
+"""Settings of which the first origin that has one says all, with their defaults."""
+_BY_FILE: Mapping[str, Any] = {"price": None, "facts": None, "notify": "bell", "notify_after_seconds": 10.0}
+"""The same of those that no flag sets."""
 _NO_BUDGET = Budget()
 _NO_GUARDS = Guards()
+
+
+class _Choice:
+    """Chooses what holds of what the origins say, and notes for each value where it came from.
+
+    Args:
+        files: The layers of files alone.
+        layers: With those of the profile that is asked for, the strongest first.
+        notes: Gets what a project's file asks for and does not get.
+    """
+
+    def __init__(self, options: Options, files: Sequence[Layer], layers: Sequence[Layer], notes: list[str]) -> None:
+        self._options = options
+        self._files = files
+        self._layers = layers
+        self._notes = notes
+        self._projects = [layer for layer in layers if layer.owner == "project"]
+        self.origins: dict[str, str] = {}
+
+    def of(
+        self, name: str, default: Any, flag: Any = None, variable: str | None = None, *, by_project: bool = True
+    ) -> Any:  # Any: of the setting
+        """Return the first value of a setting.
+
+        Args:
+            by_project: Whether what a project's file says counts.
+        """
+        layers = [one for one in self._layers if name in one.__struct_fields__]
+        said = [(getattr(one, name), one) for one in layers if by_project or one.owner != "project"]
+        given = [(flag, _FLAG)]
+        given += [(value, layer.origin) for value, layer in said if layer.is_profile]
+        given += [(variable or None, f"TREADLE_{name.upper()}")]
+        given += [(value, layer.origin) for value, layer in said if not layer.is_profile]
+        found, self.origins[name] = next((one for one in given if one[0] is not None), (default, _DEFAULT))
+        return found
+
+    def approval_seconds(self) -> float:
+        """Return how long a person may take. A project's file may only shorten what holds without it."""
+        name = "approval_seconds"
+        holds: float = self.of(name, _APPROVAL_SECONDS, self._options.approval_seconds, by_project=False)
+        for project in self._projects:
+            asked = project.approval_seconds
+            if asked is not None and asked > holds:
+                self._notes.append(refusal(project.origin, name, asked, holds))
+            elif asked is not None and self.origins[name] == _DEFAULT:
+                holds, self.origins[name] = asked, project.origin
+        return holds
+
+    def tightened(self, name: Literal["mode", "sandbox"], default: str) -> Any:  # Any: a literal
+        """Return a mode or a sandbox. What a project's file or a session says may only make it stricter than what the person has said."""
+        is_remembered, said = name in self._options.remembered, getattr(self._options, name)
+        holds: str = self.of(name, default, None if is_remembered else said, by_project=False)
+        for project in self._projects:
+            asked = getattr(project, name)
+            if asked is None or asked == holds or self.origins[name] == _FLAG:
+                continue
+            if is_tighter(name, asked, holds):
+                holds, self.origins[name] = asked, project.origin
+            else:
+                self._notes.append(
+                    f"{project.origin} asks for {name} = {asked}: a project can only set a stricter one than {holds}. "
+                    f"Set it by a flag or in your own file if you want it."
+                )
+        if is_remembered and is_tighter(name, said, holds):
+            holds, self.origins[name] = said, "session"
+        return holds
+
+    def redaction(self) -> Redaction:
+        """Patterns of all files hold together; whether forms are looked for, the strongest file says."""
+        said = [(one.redaction.enabled, one.origin) for one in self._layers if one.redaction.enabled is not None]
+        enabled, by = said[0] if said else (True, _DEFAULT)
+        patterns = tuple(pattern for layer in self._layers for pattern in layer.redaction.patterns)
+        self.origins |= {"redaction.enabled": by, "redaction.patterns": "files" if patterns else _DEFAULT}
+        return Redaction(enabled=enabled, patterns=patterns)
+
+    def profile_limits(self) -> dict[str, Any]:
+        """Return the limits of the profile in the person's own files, put together."""
+        name, own = self._options.profile, [layer for layer in reversed(self._files) if layer.owner == "person"]
+        return {
+            limit: value
+            for layer in own
+            if name in layer.profiles
+            for limit, value in layer.profiles[name].budget.items()
+        }
+
+    def limits(self) -> dict[str, Any]:
+        """Return the budgets: the person's, lowered by what a project's file says."""
+        sources = [(layer.budget, layer.origin) for layer in reversed(self._files) if layer.owner == "person"]
+        sources += [(self.profile_limits(), f"profile {self._options.profile}"), (self._options.limits, _FLAG)]
+        limits: dict[str, Any] = {}
+        self.origins.update(dict.fromkeys(Budget.__struct_fields__, _DEFAULT))
+        for budget, origin in sources:
+            limits.update(budget)
+            self.origins.update(dict.fromkeys(budget, origin))
+        for project in [layer for layer in self._files if layer.owner == "project"]:
+            self._tighten(limits, project)
+        return limits
+
+    def _tighten(self, limits: dict[str, Any], project: Layer) -> None:
+        """Take over what a project's file lowers: its profile below whatever holds, its budget where the person said nothing."""
+        theirs = project.profiles.get(self._options.profile) if self._options.profile is not None else None
+        asked = {name: value for name, value in project.budget.items() if self.origins[name] == _DEFAULT}
+        if theirs is not None:
+            asked |= {name: value for name, value in theirs.budget.items() if name not in self._options.limits}
+        for name, value in asked.items():
+            holds = limits.get(name, getattr(_NO_BUDGET, name))
+            if _is_at_most(value, holds):
+                limits[name], self.origins[name] = value, project.origin
+            else:
+                self._notes.append(refusal(project.origin, name, value, holds))
+
+    def guards(self) -> Guards:
+        guards: dict[str, Any] = {}
+        self.origins.update({f"guards.{name}": _DEFAULT for name in Guards.__struct_fields__})
+        for layer in reversed(
+            self._layers
+        ):  # the weakest, that of a project, comes first: it is held against the defaults
+            for name, value in layer.guards.items():
+                holds = getattr(_NO_GUARDS, name)
+                if layer.owner == "project" and not _is_at_most(value, holds):
+                    self._notes.append(refusal(layer.origin, f"guards.{name}", value, holds))
+                    continue
+                guards[name], self.origins[f"guards.{name}"] = value, layer.origin
+        return Guards(**guards)
+
+    def worker_limits(self) -> tuple[Limit, ...]:
+        """Return the limits over all workers. A project's file adds some, and changes none of the person's."""
+        limits: dict[str, Limit] = {}
+        where: dict[str, str] = {}
+        weakest_first = self._files[::-1]
+        for layer in sorted(weakest_first, key=lambda layer: layer.owner == "project"):
+            for name, limit in layer.workers.items():
+                if layer.owner == "project" and limits.get(name, limit) != limit:
+                    self._notes.append(
+                        f"{layer.origin} cannot change workers.limits.{name}, which {where[name]} sets. Give its limit a name of its own."
+                    )
+                elif layer.owner != "project" or name not in limits:
+                    limits[name], where[name] = limit, layer.origin
+        self.origins.update({f"workers.limits.{name}": origin for name, origin in where.items()})
+        return tuple(limits.values())
+
+    def note_rules(self, rules: Sequence[SourcedRule]) -> None:
+        """Note where the rules of each kind come from. Those of all origins hold together."""
+        for kind in get_args(Kind):
+            found = {"flag" if rule.origin == _FLAG else "files" for rule in rules if rule.kind == kind}
+            self.origins[kind] = " and ".join(sorted(found)) or _DEFAULT
+
+    def model_options(self) -> dict[str, Any]:
+        """Return what each origin says, the strongest last: a flag replaces one field and leaves the others."""
+        options: dict[str, Any] = {}
+        files = ((one.origin, one.model_options) for one in reversed(self._layers))
+        for origin, said in (*files, (_FLAG, self._options.model_options)):
+            options.update(said)
+            self.origins.update({f"model_options.{name}": origin for name in said})
+        return options
+
+    def tools(self, *, uses_servers: bool) -> tuple[ToolSource, ...]:
+        """Return what is named. A list of a file says which tools there are beside those of the servers, which it never switches off."""
+        if given := self._options.tools:
+            self.origins["tools"] = _FLAG
+            return tuple(ToolSource(text=text, folder=Path()) for text in given)
+        for layer in self._layers:
+            if layer.tools is not None:
+                self.origins["tools"] = layer.origin
+                are_named = any("mcp" in text.split(",") for text in layer.tools)
+                texts = (*layer.tools, "mcp") if layer.tools and uses_servers and not are_named else layer.tools
+                return tuple(ToolSource(text=text, folder=layer.folder) for text in texts)
+        self.origins["tools"] = _DEFAULT
+        return ()
 
 
 def _is_at_most(value: Any, holds: Any) -> bool:
@@ -511,215 +548,3 @@ def _is_at_most(value: Any, holds: Any) -> bool:
         return set(holds) <= set(value)
     numbers = int | float | Decimal
     return isinstance(value, numbers) and isinstance(holds, numbers) and value <= holds
-
-
-def _worker_limits(layers: Sequence[Layer], origins: dict[str, str], notes: list[str]) -> tuple[Limit, ...]:
-    """Return the limits that hold. A project's file adds some, and changes none of the person's."""
-    limits: dict[str, Limit] = {}
-    where: dict[str, str] = {}
-    weakest_first = layers[::-1]
-    for layer in sorted(weakest_first, key=lambda layer: layer.owner == "project"):
-        for name, limit in layer.worker_limits.items():
-            if layer.owner == "project" and limits.get(name, limit) != limit:
-                notes.append(
-                    f"{layer.origin} cannot change workers.limits.{name}, which {where[name]} sets. Give its limit a name of its own."
-                )
-            elif layer.owner != "project" or name not in limits:
-                limits[name], where[name] = limit, layer.origin
-    origins.update({f"workers.limits.{name}": origin for name, origin in where.items()})
-    return tuple(limits.values())
-
-
-def _note_rules(rules: Sequence[SourcedRule], origins: dict[str, str]) -> None:
-    """Note where the rules of each kind come from. Those of all origins hold together."""
-    for kind in get_args(Kind):
-        found = {"flag" if rule.origin == _FLAG else "files" for rule in rules if rule.kind == kind}
-        origins[kind] = " and ".join(sorted(found)) or _DEFAULT
-
-
-def _model_options(given: Mapping[str, Any], layers: Sequence[Layer], origins: dict[str, str]) -> dict[str, Any]:
-    """Return what each origin says, the strongest last: a flag replaces one field and leaves the others."""
-    options: dict[str, Any] = {}
-    for origin, said in (*((one.origin, one.model_options) for one in reversed(layers)), (_FLAG, given)):
-        options.update(said)
-        origins.update({f"model_options.{name}": origin for name in said})
-    return options
-
-
-def _tools(
-    given: Sequence[str], layers: Sequence[Layer], origins: dict[str, str], *, uses_servers: bool
-) -> tuple[ToolSource, ...]:
-    """Return what is named. A list of a file says which tools there are beside those of the servers, which it never switches off."""
-    if given:
-        origins["tools"] = _FLAG
-        return tuple(ToolSource(text=text, folder=Path()) for text in given)
-    for layer in layers:
-        if layer.tools is not None:
-            origins["tools"] = layer.origin
-            are_named = any("mcp" in text.split(",") for text in layer.tools)
-            texts = (*layer.tools, "mcp") if layer.tools and uses_servers and not are_named else layer.tools
-            return tuple(ToolSource(text=text, folder=layer.folder) for text in texts)
-    origins["tools"] = _DEFAULT
-    return ()
-
-
-# --- The schema of configuration files, as JSON Schema, for editors and checks. Made of the same types that read them.
-
-_TEXT = {"type": "string", "minLength": 1}
-_TEXTS = {"type": "array", "items": _TEXT}
-_NONE = {"const": "none", "description": "no limit"}
-_MONEY = {"type": "number", "minimum": 0}
-
-
-def config_schema() -> dict[str, Any]:
-    """Return the schema of `config.toml`."""
-    budget = _table(_limits_schema(Budget))
-    known: Mapping[str, Any] = {
-        **_common(),
-        "sandbox": _sandbox(),
-        "approval_seconds": {"type": "number", "exclusiveMinimum": 0},
-        "notify": {
-            "anyOf": [{"enum": list(NOTIFY_WORDS)}, _TEXTS | {"minItems": 1}],
-            "default": "bell",
-            "description": "How to notify you when a long run needs you or has ended: a word, or a program with its arguments.",
-        },
-        "notify_after_seconds": {"type": "number", "exclusiveMinimum": 0, "default": 10},
-        "budget": budget,
-        "guards": _table(_limits_schema(Guards)),
-        "profiles": {"type": "object", "additionalProperties": _table(_profile(budget))},
-        "mcp": _table({"servers": {"type": "object", "additionalProperties": _server()}}),
-        "workers": _table({"limits": {"type": "object", "additionalProperties": worker_limit()}}),
-        "redaction": _table({"enabled": {"type": "boolean"}, "patterns": _TEXTS}),
-    }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Configuration of Treadle (config.toml)",
-        **_table({name: known[name] for name in KEYS}),
-    }
-
-
-def _sandbox() -> dict[str, Any]:
-    mode = _common()["sandbox"]
-    read = _TEXTS | {"description": "Private places that commands in the sandbox may read."}
-    hide = _TEXTS | {"description": "Files and folders that they may not read, as paths or globs."}
-    return {"anyOf": [mode, _table({"mode": mode, "read": read, "hide": hide})]}
-
-
-def worker_limit() -> dict[str, Any]:
-    """Return what can be said of a limit over all workers."""
-    count = {"type": "integer", "minimum": 1}
-    known = {
-        "sessions": count | {"description": "How many sessions may run in parallel."},
-        "requests": count | {"description": "How many model requests may start in any 60 seconds."},
-        "tokens": count
-        | {"description": "How many tokens the last 60 seconds may have used before the next request starts."},
-        "each": {"enum": list(EACH), "description": "What gets a limit of its own; without it, all share one."},
-        **{name: _TEXTS | {"description": f"Only these {name}."} for name in ("tenants", "agents", "models")},
-    }
-    needs = [{"required": [name]} for name in ("sessions", "requests", "tokens")]
-    return {**_table(known), "anyOf": needs}
-
-
-def _server() -> dict[str, Any]:
-    """Return what can be said of an MCP server: a program, or an address."""
-    texts = {"type": "object", "additionalProperties": {"type": "string"}}
-    known: dict[str, Any] = {
-        "command": _TEXT | {"description": "The program to start."},
-        "args": {"type": "array", "items": {"type": "string"}},
-        "env": texts | {"description": "Environment variables of the program; ${NAME} copies one of yours."},
-        "cwd": _TEXT | {"description": "The folder to start it in."},
-        "type": {"enum": ["stdio", "http", "streamable-http"]},
-        "url": _TEXT | {"description": "The address of a server that is already running."},
-        "headers": texts
-        | {"description": "Headers of each request; ${NAME} copies one of your environment variables."},
-        "trusted": {"type": "boolean", "description": "Whether to trust the server's hints about its tools."},
-        "effects": {"type": "object", "additionalProperties": {"enum": [str(one) for one in Effect]}},
-        "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "Time limit of a call, in seconds."},
-    }
-    kinds = [{"required": ["command"]}, {"required": ["url"]}]
-    return {**_table({name: known[name] for name in SERVER_KEYS}), "oneOf": kinds}
-
-
-def _common() -> dict[str, Any]:
-    """Return what a file and each of its profiles can say."""
-    return {
-        "model": _TEXT | {"description": "The model, such as openai-chat:gpt-5-mini."},
-        "base_url": _TEXT | {"description": "The provider's base URL."},
-        "model_options": {"type": "object", "description": "Fields of each model request, such as temperature."},
-        "system": _TEXT | {"description": "Instructions for the model, or @FILE with a path relative to this file."},
-        "mode": {"enum": list(get_args(Mode)), "description": "Which calls run without asking you."},
-        "sandbox": {"enum": list(get_args(Sandbox)), "description": "Whether commands run in a sandbox."},
-        "on_limit": {"enum": list(get_args(OnLimit)), "description": "What happens at a turn or call limit."},
-        "on_approval": {
-            "enum": list(get_args(OnApproval)),
-            "description": "What happens to a call that needs approval.",
-        },
-        "text_calls": {
-            "enum": list(get_args(TextCalls)),
-            "description": "What happens to calls in the text of an answer.",
-        },
-        "error_form": {"enum": list(get_args(ErrorForm)), "description": "What the model reads of a tool's error."},
-        "first_byte_seconds": {
-            "type": "number",
-            "exclusiveMinimum": 0,
-            "description": "How long the model may read before it answers.",
-        },
-        "idle_seconds": {
-            "type": "number",
-            "exclusiveMinimum": 0,
-            "description": "How long it may pause in its answer.",
-        },
-        "price": _table(dict.fromkeys(Price.__struct_fields__, _MONEY), required=["input", "output"]),
-        "facts": _table(_facts()),
-        "tools": _TEXTS | {"description": "Built-in tools by name, Python files, or module:attribute."},
-        "allow": _TEXTS | {"description": "Rules for calls that are allowed."},
-        "ask": _TEXTS | {"description": "Rules for calls that need approval; they override `allow`."},
-        "deny": _TEXTS | {"description": "Rules for calls that are denied; they override `allow` and `ask`."},
-    }
-
-
-def _table(fields: Mapping[str, Any], *, required: list[str] | None = None) -> dict[str, Any]:
-    needs = {"required": required} if required else {}
-    return {"type": "object", "properties": dict(fields), "additionalProperties": False, **needs}
-
-
-def _limits_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the fields of budgets or guards: whole numbers or numbers, or the word `none`."""
-    hints = get_type_hints(kind)
-    fields: dict[str, Any] = {}
-    for field in msgspec.structs.fields(kind):
-        hint = str(hints[field.name])
-        value = field.default
-        value = "none" if value is None else list(value) if isinstance(value, tuple) else value
-        default = {} if value is msgspec.NODEFAULT else {"default": value}
-        if "tuple" in hint:
-            fields[field.name] = _TEXTS | default
-            continue
-        number = "number" if "float" in hint or "Decimal" in hint else "integer"
-        fields[field.name] = {"anyOf": [{"type": number, "minimum": 0}, _NONE], **default}
-    return fields
-
-
-def _facts() -> dict[str, Any]:
-    hints = get_type_hints(ModelFacts)
-    kinds: dict[str, Any] = {}
-    for name in ModelFacts.__struct_fields__:
-        if name == "price":
-            continue
-        if name == "error_form":
-            kinds[name] = {"enum": list(get_args(ErrorForm))}
-            continue
-        hint = str(hints[name])
-        kinds[name] = (
-            {"type": "boolean"}
-            if "bool" in hint
-            else {"type": "integer", "minimum": 1}
-            if "int" in hint
-            else {"type": "array", "items": {"enum": ["text", "image", "pdf", "audio", "video"]}}
-        )
-    return kinds
-
-
-def _profile(budget: dict[str, Any]) -> dict[str, Any]:
-    known = {"budget": budget, **_common()}
-    return {name: known[name] for name in Profile.__struct_fields__}

@@ -8,16 +8,17 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import shlex
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from treadle.cli.exits import UsageError
+from treadle.cli.files import content_of, write_whole
 from treadle.cli.input.places import user_config
 
 __all__ = [
@@ -29,13 +30,14 @@ __all__ = [
     "files_named",
     "held",
     "in_words",
-    "read_own",
+    "read_own_json",
     "trusted_folders",
     "with_trust",
     "without_trust",
     "write_own",
 ]
 
+_Kind = TypeVar("_Kind")
 _FOLDER = ".treadle"
 _HOOKS = Path(_FOLDER, "hooks.json")
 _PLACEHOLDER = re.compile(r"\$\{(?:CLAUDE|TREADLE)_PROJECT_DIR\}")
@@ -228,22 +230,15 @@ def _within(folder: Path) -> Iterator[Path]:
 
 
 def _content(path: Path, most: int) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            content = file.read(most + 1)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
-    if len(content) > most:
-        raise UsageError(f"{path} holds more than {most:,} bytes: it cannot be trusted as a whole.")
-    return content
+    large = f"{path} holds more than {most:,} bytes: it cannot be trusted as a whole."
+    return content_of(path, most, cannot=f"{path} cannot be read: {{}}.", large=large, flags=os.O_NOFOLLOW)
 
 
 def _place(environment: Mapping[str, str]) -> Path:
     return user_config(environment).with_name("trust.json")
 
 
-def read_own(place: Path) -> bytes | None:
+def _read_own(place: Path) -> bytes | None:
     """Return a file that only this person writes; None where there is none.
 
     Raises:
@@ -267,13 +262,8 @@ def trusted_folders(environment: Mapping[str, str]) -> dict[str, Trusted]:
     Raises:
         UsageError: The file is not what we have written.
     """
-    place = _place(environment)
-    if (content := read_own(place)) is None:
-        return {}
-    try:
-        return msgspec.json.decode(content, type=_Page).folders
-    except msgspec.MsgspecError as error:
-        raise UsageError(f"{place} is damaged: {error}. Move it away, and trust your folders again.") from error
+    page = read_own_json(_place(environment), _Page, "trust your folders again")
+    return {} if page is None else page.folders
 
 
 def with_trust(
@@ -315,17 +305,24 @@ def write_own(place: Path, content: bytes) -> None:
     Raises:
         UsageError: It cannot be written.
     """
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = place.with_name(f".trust.{secrets.token_hex(6)}.new")
+    write_whole(place, msgspec.json.format(content, indent=1), cannot=f"{place} cannot be written: {{}}.")
+
+
+def read_own_json(place: Path, kind: type[_Kind], then: str) -> _Kind | None:
+    """Return what such a file says; None where there is none.
+
+    Args:
+        then: What a person does after they have moved a damaged one away.
+
+    Raises:
+        UsageError: It cannot be read, others can write it, or it is damaged.
+    """
+    if (content := _read_own(place)) is None:
+        return None
     try:
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
-            file.write(msgspec.json.format(content, indent=1))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(place)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise UsageError(f"{place} cannot be written: {error.strerror}.") from error
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"{place} is damaged: {error}. Move it away, and {then}.") from error
 
 
 # --- Named files: which files of a folder a command names literally. Starts nothing, and knows no program. What a program reads by custom

@@ -1,11 +1,11 @@
 """Values: JSON and texts that a person gives on the command line, or in a file that they name there."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any, NoReturn
 
 from treadle.cli.exits import UsageError
+from treadle.cli.files import content_of
 from treadle.cli.input.trust import Held
 
 __all__ = ["instructions_of", "json_object", "json_value", "schema_of"]
@@ -73,17 +73,12 @@ def schema_of(file: str) -> Any:  # Any: JSON
 
 
 def _content_of(option: str, file: str) -> bytes:
-    try:
-        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:  # noqa: PTH123 - a descriptor
-            return opened.read(_MAX_BYTES + 1) or b""
-    except (OSError, ValueError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
-        raise UsageError(f"{option}: the file {file} cannot be read: {reason}.") from exc
+    place = f"{option}: the file {file}"
+    large = f"{place} is larger than {_MAX_BYTES:,} bytes."
+    return content_of(file, _MAX_BYTES, cannot=f"{place} cannot be read: {{}}.", large=large)
 
 
 def _text_of(option: str, file: str, content: bytes) -> str:
-    if len(content) > _MAX_BYTES:
-        raise UsageError(f"{option}: the file {file} is larger than {_MAX_BYTES:,} bytes.")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as exc:

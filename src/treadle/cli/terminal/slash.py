@@ -7,13 +7,13 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from treadle import Agent, Price, Session
 from treadle.cli.exits import UsageError
+from treadle.cli.files import write_new
 from treadle.cli.guidance import OwnCommand
 from treadle.cli.input.commands import ChatOptions
 from treadle.cli.input.keys import has_key
@@ -378,16 +378,8 @@ async def _export(chat: Conversation, rest: str) -> None:
     else:
         page = page_of(form, await described(chat.session, chat.journal), chat.terminal.redactor)
         lines = [line.encode() for line in page.rstrip("\n").split("\n")]
-    _write_new(path, lines)
+    write_new(path, [line.removesuffix(b"\n") for line in lines])
     chat.face.tell(f"{counted(len(lines), 'line')} written to {path}, with secrets removed.")
-
-
-def _write_new(path: Path, lines: Sequence[bytes]) -> None:
-    try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # noqa: PTH123 - a descriptor
-            file.writelines(line if line.endswith(b"\n") else line + b"\n" for line in lines)
-    except OSError as exc:
-        raise UsageError(f"The session cannot be written to {path}: {exc.strerror}. Name another file.") from exc
 
 
 async def _status(chat: Conversation, rest: str) -> None:

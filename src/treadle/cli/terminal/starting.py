@@ -15,7 +15,7 @@ from treadle.cli.input.keys import VENDORS, KeyVendor, save_key, use_stored_keys
 from treadle.cli.input.places import shown_address, user_config
 from treadle.cli.input.saving import save_value
 from treadle.cli.input.settings import Settings
-from treadle.cli.input.trust import brought_by, read_own, trusted_folders, with_trust, write_own
+from treadle.cli.input.trust import brought_by, read_own_json, trusted_folders, with_trust, write_own
 from treadle.cli.output.text import for_terminal, one_line
 from treadle.cli.running import timeouts_of
 from treadle.cli.terminal.faces import Face, Option
@@ -219,13 +219,8 @@ def _place_of_answers() -> Path:
 
 
 def _answered() -> dict[str, _Folder]:
-    place = _place_of_answers()
-    if (content := read_own(place)) is None:
-        return {}
-    try:
-        return msgspec.json.decode(content, type=dict[str, _Folder])
-    except msgspec.MsgspecError as exc:
-        raise UsageError(f"{place} is damaged: {exc}. Move it away: you are asked about your folders again.") from exc
+    found: dict[str, _Folder] | None = read_own_json(_place_of_answers(), dict[str, _Folder], "answer again")
+    return found or {}
 
 
 def _keep(settings: Settings, mode: FolderMode) -> None:
