@@ -8,13 +8,13 @@ from treadle import Approval, Session, TreadleError
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import BulkOptions, ResumeOptions, RmOptions, WaitingOptions
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import counted, one_line, shown_time
+from treadle.cli.output.text import counted, one_line, shown_json, shown_time
 from treadle.cli.running import is_confirmed
 from treadle.cli.sessions import UNREADABLE, opened_session
 from treadle.ports import Journal, SessionFilter, SessionInfo
 from treadle.state import Doubt
 
-__all__ = ["Chosen", "chosen_sessions", "done_to_all", "of_interest"]
+__all__ = ["Chosen", "chosen_requests", "chosen_sessions", "done_to_all", "of_interest"]
 
 _SHOWN = 20
 
@@ -120,6 +120,19 @@ async def of_interest(
         if options.agent is not None:
             kept = [one for one in kept if await _agent_of(journal, one.session_id) == options.agent]
     return sorted(kept, key=_since)
+
+
+def chosen_requests(found: Sequence[Approval | Doubt], options: BulkOptions) -> list[Chosen]:
+    """Return requests or doubts as things that an act is done to."""
+    return [
+        Chosen(
+            id=one.id if isinstance(one, Approval) else one.call_id,
+            since=_since(one),
+            session_id=one.session_id,
+            about=f"{one.tool} {shown_json(one.arguments, 100)}",
+        )
+        for one in found[: options.limit]
+    ]
 
 
 def _since(one: Approval | Doubt) -> float:

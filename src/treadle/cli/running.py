@@ -45,6 +45,7 @@ from treadle.cli.output.progress import Notifier, Progress
 from treadle.cli.output.screens import Screen, screen_for
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import for_terminal, one_line, shown_name
+from treadle.cli.signals import on_signals
 from treadle.cli.snapshots import Snapshots
 from treadle.cli.telemetry import telemetry
 from treadle.cli.tool_sources import known_tools, load_tools
@@ -93,23 +94,20 @@ _REFUSAL = "It needs a person's approval, and nobody can be asked in this run."
 def policy_of(settings: Settings) -> Policy | None:
     """Return the policy of the rules: a denial overrides a permission; None where there are no rules."""
     ruled = scoped(*rule_sets(settings.rules, "allow", "ask", "deny")) if settings.rules else None
-    policy = (
-        ruled
-        if settings.sandbox == "off"
-        else Confined(ruled, partial(_confines, settings), has_network=settings.sandbox == "network")
-    )
+    policy = _confined(ruled, settings)
     return policy if settings.on_approval == "pause" else Unattended(policy, f"--on-approval {settings.on_approval}")
 
 
-def interactive_policy(settings: Settings, grants: Policy) -> Policy:
+def interactive_policy(settings: Settings, grants: Policy) -> Policy | None:
     """Return the policy of a conversation: what a person allows while it continues comes after all denials and questions."""
     stricter, looser = rule_sets(settings.rules, "ask", "deny"), rule_sets(settings.rules, "allow")
-    policy = first_of(scoped(*stricter), grants, scoped(*looser))
-    return (
-        policy
-        if settings.sandbox == "off"
-        else Confined(policy, partial(_confines, settings), has_network=settings.sandbox == "network")
-    )
+    return _confined(first_of(scoped(*stricter), grants, scoped(*looser)), settings)
+
+
+def _confined(policy: Policy | None, settings: Settings) -> Policy | None:
+    if settings.sandbox == "off":
+        return policy
+    return Confined(policy, partial(_confines, settings), has_network=settings.sandbox == "network")
 
 
 def sandbox_of(settings: Settings) -> Bubblewrap | Landlock | None:
@@ -317,17 +315,9 @@ class _Signals:
 @contextmanager
 def _listening(terminal: Terminal) -> Iterator[_Signals]:
     signals = _Signals(terminal)
-    loop = asyncio.get_running_loop()
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup asked that it be ignored
-        numbers.append(signal.SIGHUP)
-    for number in numbers:
-        loop.add_signal_handler(number, signals.on_signal, number)
-    try:
+    is_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # it asked that SIGHUP be ignored
+    with on_signals(signals.on_signal, signal.SIGINT, signal.SIGTERM, *(() if is_nohup else (signal.SIGHUP,))):
         yield signals
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
 
 
 # --- endings ---------------------------------------------------------------------------------------------------------

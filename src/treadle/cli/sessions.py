@@ -13,7 +13,7 @@ from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import NamedOptions
 from treadle.cli.input.options import Options
 from treadle.cli.input.places import journal_file, same_journal
-from treadle.cli.input.settings import Settings
+from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.text import one_line
 from treadle.errors import JournalError, UnknownApproval
 from treadle.events import (
@@ -44,6 +44,7 @@ __all__ = [
     "is_there",
     "last_model",
     "named",
+    "named_session",
     "opened",
     "opened_session",
     "person",
@@ -66,8 +67,11 @@ async def apply_mode(session: Session, settings: Settings, options: Options) -> 
 
 
 @asynccontextmanager
-async def opened(path: str, *, must_exist: bool = False) -> AsyncIterator[Journal]:
+async def opened(path: str, *, must_exist: bool = False, is_read: bool = False) -> AsyncIterator[Journal]:
     """Open the journal.
+
+    Args:
+        is_read: Whether it is only read: where there is none, an empty one in memory is.
 
     Raises:
         UsageError: It cannot be opened, or it does not exist although it must be.
@@ -77,7 +81,7 @@ async def opened(path: str, *, must_exist: bool = False) -> AsyncIterator[Journa
             f"The journal {path} does not exist yet: `treadle run` creates it. Name another with --journal."
         )
     try:
-        journal = await open_journal(path)
+        journal = await open_journal(path if not is_read or is_there(path) else "memory:")
     except JournalError as exc:
         raise UsageError(str(exc)) from exc
     try:
@@ -123,6 +127,18 @@ async def opened_session(journal: Journal, given: str | None) -> AsyncIterator[S
     """
     info = await find_session(journal, given)
     async with open_session(journal, id=info.id, on_store_failure="degrade") as session:
+        yield session
+
+
+@asynccontextmanager
+async def named_session(options: NamedOptions) -> AsyncIterator[Session]:
+    """Open the session that a command names, in a journal that exists.
+
+    Raises:
+        UsageError: It names none, or there is none by that id, or several.
+    """
+    path, given = settings_of(options).journal, named(options)
+    async with opened(path, must_exist=True) as journal, opened_session(journal, given) as session:
         yield session
 
 
@@ -214,7 +230,7 @@ def person(options: Options) -> str:
     if options.by is not None:
         if options.by.endswith(("(link)", "(token)", "(proxy)")):
             raise UsageError("--by: a name that ends so was proven on the web page. Leave the part in brackets out.")
-        return options.by.encode("utf-8", "replace").decode()
+        return options.by
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):  # a container's user may have no name
@@ -225,7 +241,7 @@ def person(options: Options) -> str:
 # whole result.
 
 
-async def described(session: Session, journal: Journal) -> dict[str, Any]:
+async def described(session: Session) -> dict[str, Any]:
     """Return all that a person may want to read of a session."""
     return {
         "id": session.id,
@@ -243,13 +259,13 @@ async def described(session: Session, journal: Journal) -> dict[str, Any]:
             {"role": message.role, "parts": [msgspec.to_builtins(part) for part in message.parts]}
             for message in session.messages
         ],
-        "calls": await _calls(session, journal),
+        "calls": await _calls(session),
         "approvals": [msgspec.to_builtins(approval) for approval in await session.approvals()],
         "in_doubt": [msgspec.to_builtins(doubt) for doubt in await session.doubts()],
     }
 
 
-async def _calls(session: Session, journal: Journal) -> list[dict[str, Any]]:  # noqa: C901 - one case for each event
+async def _calls(session: Session) -> list[dict[str, Any]]:  # noqa: C901 - one case for each event
     """Return every call as received, with its decision and its whole result, in the order in which they appeared."""
     calls: dict[str, dict[str, Any]] = {}
     for event in await session.events():
@@ -274,7 +290,7 @@ async def _calls(session: Session, journal: Journal) -> list[dict[str, Any]]:  #
                 given = {"value": event.value, "by": event.by, "at": event.at, "given_at": event.given_at}
                 _entry(calls, call_id, event.tool)["inputs"].append(given)
             case ToolFinished(call_id=str(call_id)):
-                _entry(calls, call_id, event.result.name)["result"] = await _whole_result(event, journal)
+                _entry(calls, call_id, event.result.name)["result"] = await _whole_result(event, session.journal)
             case ChildStarted(call_id=str(call_id)):
                 children = _entry(calls, call_id, event.tool)["children"]
                 children += [event.child_id] if event.child_id not in children else []

@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -35,6 +34,7 @@ from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted
 from treadle.cli.running import kept_open, make_agent
+from treadle.cli.signals import stopping
 from treadle.cli.tool_sources import load_agent, load_function
 from treadle.resolve import open_journal
 from treadle.workers import Limit, list_workers
@@ -145,25 +145,27 @@ async def _run(
     terminal.progress(
         f"treadle: {counted(len(tasks) * options.repeat, 'task')}, journal {shown_journal(journal)}. Ctrl-C stops; the same command continues."
     )
-    async with _made(agent, options, journal, terminal) as made, _stopping(stop, terminal), progress:
-        summary = await run_batch(
-            made,
-            tasks,
-            journal=journal,
-            results=results,
-            name=name,
-            concurrency=options.concurrency or (_MOST_OF_A_VENDOR if options.is_vendor_batch else 8),
-            vendor_batch=options.is_vendor_batch,
-            repeat=options.repeat,
-            budget=Budget(**options.limits) if options.limits else None,
-            total_budget=options.total_cost,
-            score=score,
-            on_error="stop" if options.stops_at_error else "continue",
-            only_failed=options.only_failed,
-            limits=_limits(options, name),
-            stop=stop,
-            on_progress=progress.note,
-        )
+    then = "no further task begins, and those under way end. A second signal stops them."
+    async with _made(agent, options, journal, terminal) as made, progress:
+        with stopping(stop.set, terminal.say, then):
+            summary = await run_batch(
+                made,
+                tasks,
+                journal=journal,
+                results=results,
+                name=name,
+                concurrency=options.concurrency or (_MOST_OF_A_VENDOR if options.is_vendor_batch else 8),
+                vendor_batch=options.is_vendor_batch,
+                repeat=options.repeat,
+                budget=Budget(**options.limits) if options.limits else None,
+                total_budget=options.total_cost,
+                score=score,
+                on_error="stop" if options.stops_at_error else "continue",
+                only_failed=options.only_failed,
+                limits=_limits(options, name),
+                stop=stop,
+                on_progress=progress.note,
+            )
     return _concluded(summary, results, table, options, journal, terminal)
 
 
@@ -198,28 +200,6 @@ def _limits(options: BatchOptions, name: str) -> list[Limit]:
             requests_per_minute=options.requests_per_minute,
         )
     ]
-
-
-@asynccontextmanager
-async def _stopping(stop: asyncio.Event, terminal: Terminal) -> AsyncIterator[None]:
-    """Let a first signal end the batch cleanly, and a second one at once."""
-    loop, numbers = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
-
-    def on_signal(number: int) -> None:
-        terminal.say(
-            f"treadle: {signal.Signals(number).name} received: no further task begins, and those under way end. A second signal stops them."
-        )
-        for known in numbers:
-            loop.remove_signal_handler(known)
-        stop.set()
-
-    for number in numbers:
-        loop.add_signal_handler(number, on_signal, number)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
 
 
 class _ProgressLine:

@@ -14,7 +14,7 @@ from treadle.cli.input.options import Mode, OnApproval, OnLimit
 from treadle.cli.input.parser import ACTIONS, flags_of
 from treadle.cli.input.settings import profile_names, settings_of
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.sessions import is_there, opened
+from treadle.cli.sessions import opened
 from treadle.resolve import known_models
 
 __all__ = ["completion"]
@@ -116,12 +116,11 @@ def _profiles(options: CompletionOptions) -> list[str]:
 
 def _sessions(options: CompletionOptions) -> list[str]:
     try:
-        path = settings_of(options).journal
-        return asyncio.run(_ids(path)) if is_there(path) else []
+        return asyncio.run(_ids(settings_of(options).journal))
     except TreadleError:  # whoever runs the command will be told
         return []
 
 
 async def _ids(path: str) -> list[str]:
-    async with opened(path) as journal:
+    async with opened(path, is_read=True) as journal:
         return [one.id for one in await journal.sessions() if one.status != "deleted"]

@@ -35,20 +35,19 @@ async def conformance(options: ConformanceOptions, terminal: Terminal) -> int:
         _list(scenarios, terminal)
         return 0
     subject = _subject(options)
-    if options.file not in (None, "-"):
-        assert options.file is not None
-        _write(Path(options.file), b"")  # what cannot be written is told before the suite runs
+    file = None if options.file in (None, "-") else Path(str(options.file))
+    if file is not None:
+        _write(file, b"")  # what cannot be written is told before the suite runs
     report = await run_suite(
         subject, scenarios, dialects=options.dialects or DIALECTS, side_by_side=options.side_by_side
     )
     if options.file == "-":
-        terminal.data(msgspec.to_builtins(report))
+        terminal.data(report)
     else:
         _show(report, scenarios, terminal)
-    if options.file not in (None, "-"):
-        assert options.file is not None
-        _write(Path(options.file), msgspec.json.format(msgspec.json.encode(report)))
-        terminal.say(f"The evidence is in {options.file}.")
+    if file is not None:
+        _write(file, msgspec.json.format(msgspec.json.encode(report)))
+        terminal.say(f"The evidence is in {file}.")
     return 1 if report.count("fails") else 0
 
 

@@ -43,7 +43,7 @@ _MAX_MODELS = 8
 """Models of one server that are named."""
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
+class Check(msgspec.Struct, frozen=True):
     """One thing that was looked at."""
 
     name: str
@@ -66,8 +66,8 @@ def doctor(options: DoctorOptions, terminal: Terminal) -> int:
 
 
 def _checks(options: DoctorOptions) -> Iterator[Check]:
-    yield Check(name="python", level="ok", message=f"{platform.python_version()} ({sys.executable})")
-    yield Check(name="treadle", level="ok", message=version("treadle"))
+    yield Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
+    yield Check("treadle", "ok", version("treadle"))
     yield _platform()
     yield _sqlite()
     is_chosen = False  # whether a model is, with all that it needs
@@ -75,11 +75,11 @@ def _checks(options: DoctorOptions) -> Iterator[Check]:
     try:
         settings = settings_of(options)
     except TreadleError as exc:
-        yield Check(name="config", level="fail", message=str(exc))
+        yield Check("config", "fail", str(exc))
     else:
-        yield Check(name="config", level="ok", message="no errors in the configuration files")
+        yield Check("config", "ok", "no errors in the configuration files")
         for note in settings.notes:
-            yield Check(name="config", level="warn", message=note)
+            yield Check("config", "warn", note)
         yield from _rules(settings)
         confinement = confinement_of(settings)
         yield _attempted("journal", lambda: _journal(settings.journal))
@@ -113,7 +113,7 @@ def _attempted(name: str, check: Callable[[], Check]) -> Check:
     try:
         return check()
     except (TreadleError, OSError) as exc:
-        return Check(name=name, level="fail", message=str(exc))
+        return Check(name, "fail", str(exc))
 
 
 def _rules(settings: Settings) -> Iterator[Check]:
@@ -121,45 +121,43 @@ def _rules(settings: Settings) -> Iterator[Check]:
     try:
         found = unmatched_in(settings)
     except TreadleError as exc:
-        yield Check(name="tools", level="fail", message=str(exc))
+        yield Check("tools", "fail", str(exc))
         return
     for one in found:
-        yield Check(name="rules", level="warn", message=one_line(one.message, 500))
+        yield Check("rules", "warn", one_line(one.message, 500))
 
 
 def _platform() -> Check:
     match sys.platform:
         case "linux":
-            return Check(name="platform", level="ok", message=f"Linux {platform.release()}")
+            return Check("platform", "ok", f"Linux {platform.release()}")
         case "darwin":
             text = "macOS: everything but the sandbox; calls that need one are denied"
-            return Check(name="platform", level="warn", message=text)
+            return Check("platform", "warn", text)
         case other:
-            return Check(name="platform", level="fail", message=f"{other} is not supported yet: use Linux or macOS")
+            return Check("platform", "fail", f"{other} is not supported yet: use Linux or macOS")
 
 
 def _sqlite() -> Check:
     if sqlite3.sqlite_version_info >= (3, 37):
-        return Check(name="sqlite", level="ok", message=sqlite3.sqlite_version)
+        return Check("sqlite", "ok", sqlite3.sqlite_version)
     text = f"{sqlite3.sqlite_version} is too old for the journal (3.37): use a newer Python or system"
-    return Check(name="sqlite", level="fail", message=text)
+    return Check("sqlite", "fail", text)
 
 
 def _journal(path: str) -> Check:
     """Open the journal where there is one; else see whether one could be made."""
     if path == "memory:":
-        return Check(
-            name="journal", level="warn", message="memory: stores nothing: sessions are lost when the program ends"
-        )
+        return Check("journal", "warn", "memory: stores nothing: sessions are lost when the program ends")
     file = journal_file(path)
     if file is None or file.exists():
-        return Check(name="journal", level="ok", message=f"{asyncio.run(_open(path))} opens")
+        return Check("journal", "ok", f"{asyncio.run(_open(path))} opens")
     place = file.absolute()
     folder = next(folder for folder in place.parents if folder.exists())
     if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
-        return Check(name="journal", level="ok", message=f"{place} will be created by the first run")
+        return Check("journal", "ok", f"{place} will be created by the first run")
     text = f"{place} cannot be created: {folder} is not writable. Name another with --journal or TREADLE_JOURNAL"
-    return Check(name="journal", level="fail", message=text)
+    return Check("journal", "fail", text)
 
 
 async def _open(path: str) -> str:
@@ -174,20 +172,20 @@ def _model(settings: Settings) -> Check:
         text = (
             "no default model: name one with -m, TREADLE_MODEL or `model` in your configuration (-m demo always works)"
         )
-        return Check(name="model", level="warn", message=text)
+        return Check("model", "warn", text)
     resolve_model(settings.model, base_url=settings.base_url)
-    return Check(name="model", level="ok", message=f"{settings.model} ({settings.origins['model']})")
+    return Check("model", "ok", f"{settings.model} ({settings.origins['model']})")
 
 
 def _keys(*, is_chosen: bool) -> Check:
     """Names only: a key's value is shown nowhere. The model that is chosen has the key that it needs."""
     found = [name for name in _KEYS if os.environ.get(name)]
     if found:
-        return Check(name="keys", level="ok", message=f"set: {', '.join(found)}")
+        return Check("keys", "ok", f"set: {', '.join(found)}")
     if is_chosen:
-        return Check(name="keys", level="ok", message="none is set, and the model needs none of them")
+        return Check("keys", "ok", "none is set, and the model needs none of them")
     text = f"no API key is set: a vendor's model needs one, such as {_KEYS[0]}; a local server and `demo` need none"
-    return Check(name="keys", level="warn", message=text)
+    return Check("keys", "warn", text)
 
 
 def _local_servers(*, is_needed: bool) -> Iterator[Check]:
@@ -198,9 +196,9 @@ def _local_servers(*, is_needed: bool) -> Iterator[Check]:
         place = one_line(shown_address(servers[name]))  # a proxy's password may stand before the host
         if models:
             text = f"{place} serves {_some(models)}: -m {name}:{one_line(models[0])}"
-            yield Check(name=name, level="ok", message=text)
+            yield Check(name, "ok", text)
         else:
-            yield Check(name=name, level="warn", message=f"{place} answers, but serves no model: load one there")
+            yield Check(name, "warn", f"{place} answers, but serves no model: load one there")
     if not found:
         text = f"none of {', '.join(servers)} answers: start one to work without a key, or give its address with --base-url"
         yield Check(name="servers", level="warn" if is_needed else "ok", message=text)
@@ -246,7 +244,7 @@ def _sandbox(confinement: Confinement | None) -> Check:
                 begun = time.monotonic()
                 done = asyncio.run(found.run(Command(arguments=("/bin/bash", "-c", script), cwd=str(folder))))
         except (SandboxUnavailable, OSError) as exc:
-            return Check(name="sandbox", level="warn", message=str(exc))
+            return Check("sandbox", "warn", str(exc))
     said = done.stdout.splitlines()
     if not outside.exists():  # a home in the temporary folder can be written there: it is the command's own
         said.append("keeps the home")
@@ -255,17 +253,17 @@ def _sandbox(confinement: Confinement | None) -> Check:
         message = (
             f"{found.name} does not hold what it promises: that a command {', '.join(missing)}. {done.stderr[-200:]}"
         )
-        return Check(name="sandbox", level="fail", message=message.strip())
+        return Check("sandbox", "fail", message.strip())
     if problem:
         message = f"{found.name} works on this machine, but no command can be confined in this folder: {problem}"
-        return Check(name="sandbox", level="fail", message=message)
+        return Check("sandbox", "fail", message)
     seconds = time.monotonic() - begun
     text = f"{found.name}: a command {', '.join(_HOLDS.values())}; six checks took {1000 * seconds:.0f} ms"
     if isinstance(found, Landlock):
         text += ". It makes no new file at the top of a folder with a repository, `git` and single hosts are not lifted, and it may change the mode, group and times of your files elsewhere: install bubblewrap for these"
         if closed := found.closed_for_age():
             text += f". This kernel is old: its programs do not {', '.join(closed)}"
-    return Check(name="sandbox", level="ok", message=text)
+    return Check("sandbox", "ok", text)
 
 
 def _self_check() -> Check:
@@ -274,7 +272,5 @@ def _self_check() -> Check:
         Path(folder, "note.txt").write_text("an error here\n", encoding="utf-8")
         result = asyncio.run(Agent("demo", tools=file_tools(folder)).run("Search for error in every file"))
     if result.completed and result.tool_calls:
-        return Check(
-            name="self-check", level="ok", message=f"a demo run made {len(result.tool_calls)} tool calls and answered"
-        )
-    return Check(name="self-check", level="fail", message=f"a demo run ended as {result.reason}: {result.message}")
+        return Check("self-check", "ok", f"a demo run made {len(result.tool_calls)} tool calls and answered")
+    return Check("self-check", "fail", f"a demo run ended as {result.reason}: {result.message}")

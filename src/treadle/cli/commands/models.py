@@ -9,7 +9,7 @@ from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import ModelsOptions
 from treadle.cli.input.near import hint_for
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import shown_name
+from treadle.cli.output.text import columns, shown_name
 from treadle.ports import ModelFacts
 from treadle.resolve import known_facts, known_models, offered_models, probe_model
 
@@ -62,14 +62,9 @@ _COLUMNS = ("model", "window", "output", "$ in", "$ out", "inputs")
 
 def _show(rows: Mapping[str, ModelFacts], terminal: Terminal) -> None:
     """Show a table: tokens, and prices per million tokens."""
-    lines = [_COLUMNS, *(_row(name, facts) for name, facts in rows.items())]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
-    for line in lines:
-        name, *numbers, inputs = (
-            text.rjust(width) if 0 < column < len(_COLUMNS) - 1 else text.ljust(width)
-            for column, (text, width) in enumerate(zip(line, widths, strict=True))
-        )
-        terminal.line("  ".join([name, *numbers, inputs]).rstrip())
+    table = [_COLUMNS, *(_row(name, facts) for name, facts in rows.items())]
+    for line in columns(table, left=(0, len(_COLUMNS) - 1)):
+        terminal.line(line)
 
 
 def _row(name: str, facts: ModelFacts) -> tuple[str, ...]:
@@ -125,25 +120,12 @@ def _described(name: str, facts: ModelFacts) -> dict[str, Any]:
     price = facts.price
     return {
         "model": name,
-        "window": facts.window,
-        "output": facts.output,
+        **{name: getattr(facts, name) for name in ("window", "output", "tools", "strict", "parallel", "thinking")},
         "inputs": None if facts.inputs is None else _inputs(facts),
-        "tools": facts.tools,
-        "strict": facts.strict,
-        "parallel": facts.parallel,
-        "thinking": facts.thinking,
-        "price": {key: str(value) for key, value in _numbers(price).items()} if isinstance(price, Price) else None,
+        "price": {name: str(value) for name in price.__struct_fields__ if (value := getattr(price, name)) is not None}
+        if isinstance(price, Price)
+        else None,
     }
-
-
-def _numbers(price: Price) -> dict[str, object]:
-    named = {
-        "input": price.input,
-        "output": price.output,
-        "cached_input": price.cached_input,
-        "cache_write": price.cache_write,
-    }
-    return {name: value for name, value in named.items() if value is not None}
 
 
 def _inputs(facts: ModelFacts) -> list[str]:

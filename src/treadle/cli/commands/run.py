@@ -20,6 +20,7 @@ from treadle.cli.input.commands import (
     TaskOptions,
     has_conditions,
 )
+from treadle.cli.input.options import Options
 from treadle.cli.input.places import absolute, same_journal
 from treadle.cli.input.settings import Settings, settings_of
 from treadle.cli.origins import (
@@ -47,7 +48,7 @@ from treadle.cli.sessions import (
     is_held,
     is_there,
     last_model,
-    named,
+    named_session,
     opened,
     opened_session,
     person,
@@ -68,12 +69,17 @@ def run(options: RunOptions, terminal: Terminal) -> int:
     settings = settings_of(options)
     for note in (*settings.notes, *guidance_of(settings).notes):
         terminal.progress(f"note: {note}")
-    agent = make_agent(settings, settings.model, options=options, snapshots=snapshots_of(settings))
-    for warning in idle_rules(agent.unmatched_rules()):
-        terminal.say(warning)
+    agent = _agent(settings, settings.model, options, terminal)
     attached = [Attached(Path(file)) for file in options.attached]
     task = message_of(read_task(options.task, terminal), attached, settings.root)
     return asyncio.run(start(agent, task, settings=settings, options=options, terminal=terminal))
+
+
+def _agent(settings: Settings, model: str | None, options: Options, terminal: Terminal) -> Agent:
+    """Put the agent together, and say which rules match nothing."""
+    agent = make_agent(settings, model, options=options, snapshots=snapshots_of(settings))
+    terminal.say_lines(idle_rules(agent.unmatched_rules()))
+    return agent
 
 
 async def start(
@@ -149,9 +155,7 @@ async def _resume_one(journal: Journal, session_id: str, options: ResumeOptions,
         options = restored(options, session, terminal)
         settings = settings_of(options)
         model = options.model or await last_model(session) or settings.model
-        agent = make_agent(settings, model, options=options, snapshots=snapshots_of(settings))
-        for warning in idle_rules(agent.unmatched_rules()):
-            terminal.say(warning)
+        agent = _agent(settings, model, options, terminal)
         check_tools(agent, session)
         _tell_restored(session, terminal)
         await apply_mode(session, settings, options)
@@ -244,9 +248,7 @@ async def _work_on(goal: Goal, options: GoalOptions, terminal: Terminal) -> int:
     session_id = options.id or f"goal-{goal.digest[:12]}"
     options = await _remembered(options, session_id, terminal)
     settings = settings_of(options)
-    agent = make_agent(settings, settings.model, options=options, snapshots=snapshots_of(settings))
-    for warning in idle_rules(agent.unmatched_rules()):
-        terminal.say(warning)
+    agent = _agent(settings, settings.model, options, terminal)
     goal = msgspec.structs.replace(goal, budget=msgspec.structs.replace(goal.budget, **settings.overriding))
     async with opened(settings.journal) as journal, open_session(journal, id=session_id) as session:
         terminal.progress(f"session: {session.id}")
@@ -283,10 +285,8 @@ async def cancel(options: CancelOptions, terminal: Terminal) -> int:
     """Leave a cancellation, which holds until the run has ended."""
     if has_conditions(options):
         return await _cancel_all(options, terminal)
-    async with (
-        opened(settings_of(options).journal, must_exist=True) as journal,
-        opened_session(journal, named(options)) as session,
-    ):
+    async with named_session(options) as session:
+        journal = session.journal
         if not await session.cancel(by=person(options)):
             raise UsageError(f"Session {session.id} has no run to cancel: it is {session.state.status}.")
         is_live = await is_held(journal, session.id)
@@ -294,9 +294,8 @@ async def cancel(options: CancelOptions, terminal: Terminal) -> int:
         was_withdrawn = session.state.run is None and session.state.submitted is None
         if options.as_json:
             run_status = session.state.run_status
-            names = dict.fromkeys(
-                ("run_status", "state"), run_status
-            )  # the second for programs that read the name before
+            # The second for programs that read the name before.
+            names = dict.fromkeys(("run_status", "state"), run_status)
             terminal.data({"id": session.id, "cancelled": True, "status": session.state.status, **names})
         is_child = session.state.root_id != session.id
         is_ours = not is_child and (session.state.run is None or not (session.state.run.worker or program_of(session)))

@@ -8,8 +8,8 @@ import os
 import re
 import secrets
 import signal
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -27,6 +27,7 @@ from treadle.cli.origins import origin_of
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.running import kept_open, make_agent, resumed_budget
 from treadle.cli.sessions import opened, person
+from treadle.cli.signals import on_signals
 from treadle.cli.tool_sources import load_tools
 from treadle.drivers import ScriptedDriver
 from treadle.ports import Journal, Toolset
@@ -43,20 +44,8 @@ def _needs(package: str, extra: str) -> None:
         )
 
 
-@contextmanager
-def _ending_on_signals(end: Callable[[], None], *numbers: int) -> Iterator[None]:
-    """Let a signal end the service as a client that leaves does: what is under way is recorded first."""
-    loop = asyncio.get_running_loop()
-    for number in numbers:
-        loop.add_signal_handler(number, end)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What ends the service as a client that leaves does: what is under way is recorded first."""
 
 
 def _setup(settings: Settings, options: AcpOptions | McpOptions, **agent: Any) -> "serve.Setup":  # Any: of `make_agent`
@@ -91,7 +80,7 @@ async def acp(options: AcpOptions, terminal: Terminal) -> int:
         return _setup(there, here, tools=tools, instructions=_INSTRUCTIONS)
 
     async with opened(settings.journal) as journal:
-        with serve.standard_wire(terminal.out.fileno()) as wire, _ending_on_signals(wire.end, *_ENDING):
+        with serve.standard_wire(terminal.out.fileno()) as wire, on_signals(lambda _: wire.end(), *_ENDING):
             terminal.progress("Serving ACP on standard input and output.")
             editor = serve.Editor(
                 journal=journal,
@@ -137,7 +126,7 @@ async def _serve(
         if options.http_port is not None:
             await _serve_http(offer, options.http_port, terminal, asks_token=not options.has_no_token)
             return 0
-        with serve.standard_wire(terminal.out.fileno()) as wire, _ending_on_signals(wire.end, *_ENDING):
+        with serve.standard_wire(terminal.out.fileno()) as wire, on_signals(lambda _: wire.end(), *_ENDING):
             terminal.progress("Serving MCP on standard input and output.")
             await serve.serve_mcp(offer, wire, version=version("treadle"))
     return 0
@@ -168,7 +157,7 @@ async def _serve_http(offer: "serve.Offer", port: int, terminal: Terminal, *, as
             terminal.reveal(f"Clients must send: Authorization: Bearer {token}")
             terminal.progress("To use the same token each time, set TREADLE_MCP_TOKEN.")
         ended = asyncio.Event()
-        with _ending_on_signals(ended.set, *_ENDING):
+        with on_signals(lambda _: ended.set(), *_ENDING):
             await serve.serve_mcp_http(offer, address, version=version("treadle"), token=token, ended=ended)
 
 
@@ -220,7 +209,7 @@ async def mock(options: MockOptions, terminal: Terminal) -> int:
     """Serve a script until a signal stops it. The first line of standard output is the base URL."""
     terminal.hides_logs = True
     stopped = asyncio.Event()
-    with _ending_on_signals(stopped.set, signal.SIGINT, signal.SIGTERM):
+    with on_signals(lambda _: stopped.set(), signal.SIGINT, signal.SIGTERM):
         async with MockProvider(load_script(options.script), port=options.port, record=options.record) as provider:
             terminal.line(provider.base_url)
             terminal.say("Serving until Ctrl-C. To try it: treadle run -m openai-chat:mock --base-url URL TASK")

@@ -37,7 +37,7 @@ from treadle.cli.output.text import counted, one_line
 from treadle.cli.output.transcript import form_of, page_of
 from treadle.cli.rewinding import changes_since, diff_of, listed, not_covered, snapshots_of, undone_calls
 from treadle.cli.running import is_confirmed
-from treadle.cli.sessions import described, find_session, is_held, named, opened, opened_session, person
+from treadle.cli.sessions import described, find_session, is_held, named_session, opened, opened_session, person
 from treadle.cli.snapshots import Change, Comparison, Snapshots, forget
 from treadle.errors import JournalError
 from treadle.ports import Journal
@@ -50,9 +50,7 @@ _MAX_NAMED = 12
 
 async def fork(options: ForkOptions, terminal: Terminal) -> int:
     """Make a session that shares the past of another."""
-    path, session_id = _named(options)
-    async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
-        session_id = session.id
+    async with named_session(options) as session:
         child = await session.fork(options.at, step=options.step, message=options.message, id=options.new_id)
     state = child.state
     if options.as_json:
@@ -60,27 +58,24 @@ async def fork(options: ForkOptions, terminal: Terminal) -> int:
     else:
         terminal.line(child.id)
         terminal.say(
-            f"Forked from {session_id} after event {state.parent_seq}: treadle run --session {child.id}{same_journal(options)} TASK"
+            f"Forked from {session.id} after event {state.parent_seq}: treadle run --session {child.id}{same_journal(options)} TASK"
         )
     return 0
 
 
 async def mark(options: MarkOptions, terminal: Terminal) -> int:
     """Name the end of a session."""
-    path, session_id = _named(options)
-    async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
-        session_id = session.id
+    async with named_session(options) as session:
         seq = await session.mark(options.name)
     if options.as_json:
-        terminal.data({"id": session_id, "mark": options.name, "seq": seq})
-    terminal.say(f"Event {seq} of {session_id} is now marked {options.name!r}.")
+        terminal.data({"id": session.id, "mark": options.name, "seq": seq})
+    terminal.say(f"Event {seq} of {session.id} is now marked {options.name!r}.")
     return 0
 
 
 async def rewind(options: RewindOptions, terminal: Terminal) -> int:
     """Continue from an earlier point, put the files back where that is asked for, and say what stays done."""
-    path, session_id = _named(options)
-    async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
+    async with named_session(options) as session:
         chosen = await _chosen(options, session, terminal) if options.puts_files_back else _Chosen()
         if chosen is None:
             terminal.say("Nothing is changed.")
@@ -126,8 +121,7 @@ async def _chosen(options: RewindOptions, session: Session, terminal: Terminal) 
 
 async def diff(options: DiffOptions, terminal: Terminal) -> int:
     """Show how a session has changed its folder."""
-    path, session_id = _named(options)
-    async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
+    async with named_session(options) as session:
         snapshots = _snapshots_of(options, session)
         try:
             found = snapshots.of_session(session.id)
@@ -162,17 +156,14 @@ async def activate(options: ActivateOptions, terminal: Terminal) -> int:
 async def _change(options: StatusOptions, terminal: Terminal, status: Literal["active", "suspended"]) -> int:
     if has_conditions(options):
         return await _change_all(options, terminal, status)
-    path, given = _named(options)
-    async with opened(path, must_exist=True) as journal, opened_session(journal, given) as session:
-        reason = options.reason.encode("utf-8", "replace").decode()
+    async with named_session(options) as session:
         moved_to = session.state.moved_to if status == "active" else ""
         if moved_to:
             await _check_left(session, moved_to)
-        await session.change(status=status, reason=reason, by=person(options), take_back=bool(moved_to))
-        session_id = session.id
+        await session.change(status=status, reason=options.reason, by=person(options), take_back=bool(moved_to))
     if options.as_json:
-        terminal.data({"id": session_id, "status": status})
-    terminal.say(f"Session {session_id} is {status}.")
+        terminal.data({"id": session.id, "status": status})
+    terminal.say(f"Session {session.id} is {status}.")
     if moved_to:
         terminal.say(f"It was moved to {moved_to}: delete the copy there, or calls may run twice.")
     return 0
@@ -180,7 +171,6 @@ async def _change(options: StatusOptions, terminal: Terminal, status: Literal["a
 
 async def _change_all(options: StatusOptions, terminal: Terminal, status: Literal["active", "suspended"]) -> int:
     """Change the status of all sessions that fulfil the conditions and have the other one."""
-    reason = options.reason.encode("utf-8", "replace").decode()
     by = person(options)
     async with opened(settings_of(options).journal, must_exist=True) as journal:
         other: Literal["active", "suspended"] = "suspended" if status == "active" else "active"
@@ -189,7 +179,7 @@ async def _change_all(options: StatusOptions, terminal: Terminal, status: Litera
 
         async def act(one: Chosen) -> None:
             async with opened_session(journal, one.id) as session:
-                await session.change(status=status, reason=reason, by=by)
+                await session.change(status=status, reason=options.reason, by=by)
 
         verb, done = ("Activate", "activated") if status == "active" else ("Suspend", "suspended")
         return await done_to_all([one for one in found if is_other[one.id]], act, verb, done, options, terminal)
@@ -212,13 +202,12 @@ async def export(options: ExportOptions, terminal: Terminal) -> int:
     """Write a whole session as lines of JSON, or as a page to read."""
     if options.is_last and options.file is None:  # the one word that was given is the file
         options = msgspec.structs.replace(options, id=None, file=options.id)
-    path, session_id = _named(options)
     form = options.form or form_of(options.file)
-    async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
+    async with named_session(options) as session:
         session_id = session.id
         redactor = None if options.is_exact else terminal.redactor
         if form != "json":
-            page = page_of(form, await described(session, journal), redactor)
+            page = page_of(form, await described(session), redactor)
             return _write_page(options, page, session_id, terminal)
         lines = await session.export(redactor=redactor)
     if options.file is None:
@@ -271,10 +260,9 @@ async def take_in(options: ImportOptions, terminal: Terminal) -> int:
 
 async def move(options: MoveOptions, terminal: Terminal) -> int:
     """Close a session here, durably, and let it continue elsewhere."""
-    path, given = _named(options)
     if (options.target is None) is (options.file is None):
         raise UsageError("Name the destination: --to JOURNAL, or --file FILE for `treadle sessions import`.")
-    async with opened(path, must_exist=True) as journal, opened_session(journal, given) as session:
+    async with named_session(options) as session:
         if options.file is None:
             there = await _move_to_journal(session, options)
         else:
@@ -367,10 +355,6 @@ async def _delete(journal: Journal, session_id: str, options: RmOptions) -> None
     async with opened_session(journal, session_id) as session:
         await session.delete(purge=options.is_purged)
     forget(snapshots_folder(os.environ), session_id)
-
-
-def _named(options: NamedOptions) -> tuple[str, str | None]:
-    return settings_of(options).journal, named(options)
 
 
 def _opened_file(name: str) -> IO[bytes]:

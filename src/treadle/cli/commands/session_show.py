@@ -8,20 +8,18 @@ import msgspec
 from treadle import Message
 from treadle.cli.input.commands import ExplainOptions, ShowOptions
 from treadle.cli.input.places import same_journal
-from treadle.cli.input.settings import settings_of
 from treadle.cli.origins import activating, continuing
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_call, shown_name, shown_resolution, shown_time
-from treadle.cli.sessions import described, empty_call, is_held, named, opened, opened_session, stranded_in
+from treadle.cli.sessions import described, empty_call, is_held, named_session, stranded_in
 from treadle.sessions import Explanation
 
 __all__ = ["explain", "show"]
 
 
 async def show(options: ShowOptions, terminal: Terminal) -> int:
-    path = settings_of(options).journal
-    async with opened(path, must_exist=True) as journal, opened_session(journal, named(options)) as session:
-        shown = await described(session, journal)
+    async with named_session(options) as session:
+        shown = await described(session)
     if options.as_json:
         terminal.data(shown)
     else:
@@ -133,20 +131,14 @@ def _print_result(call_id: str, content: str, result: dict[str, Any], terminal: 
 
 async def explain(options: ExplainOptions, terminal: Terminal) -> int:
     """Answer what happened in a session."""
-    path = settings_of(options).journal
-    async with opened(path, must_exist=True) as journal, opened_session(journal, named(options)) as session:
-        explanation = await session.explain()
+    async with named_session(options) as session:
+        journal, explanation = session.journal, await session.explain()
         stranded = [one.message for one in await stranded_in(journal, options, session_ids=[session.state.root_id])]
         is_live = await is_held(journal, session.state.root_id)
         then = "A process is running it." if is_live else await continuing(journal, session.state.root_id, options)
     if options.as_json:
-        terminal.data(
-            {
-                **msgspec.to_builtins(explanation),
-                "state": explanation.run_status,
-                "stranded": stranded[0] if stranded else None,
-            }
-        )
+        more = {"state": explanation.run_status, "stranded": stranded[0] if stranded else None}
+        terminal.data({**msgspec.to_builtins(explanation), **more})
     else:
         with terminal.paged(is_off=options.is_unpaged):
             _print_explanation(explanation, terminal, same_journal(options), then, stranded)

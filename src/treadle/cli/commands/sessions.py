@@ -64,10 +64,8 @@ class _Row(msgspec.Struct, kw_only=True):
         figures = {name: getattr(self, name) for name in self.__struct_fields__ if name not in _NOT_SHOWN}
         cost = None if self.cost is None else f"{self.cost:f}"
         info = msgspec.to_builtins(self.info)
-        info |= {
-            "status": self.info.status,
-            "state": self.info.run_status,
-        }  # the second for programs that read the name before
+        # `state` is for programs that read the name before.
+        info |= {"status": self.info.status, "state": self.info.run_status}
         return {**info, **figures, "cost": cost, "fault": self.fault or None, "stranded": self.stranded or None}
 
 
@@ -77,21 +75,20 @@ async def list_sessions(options: ListOptions, terminal: Terminal) -> int:
     rows: list[_Row] = []
     more = 0
     limit = options.limit if options.limit is not None or options.as_json else _SHOWN
-    if is_there(path):
-        async with opened(path) as journal:
-            after = "" if options.after is None else (await find_session(journal, options.after)).cursor
-            infos = await journal.sessions(_filter(options, after))
-            looked = infos if "stranded" in options.states else infos[:limit]
-            ids = [info.id for info in looked if info.run_status in _OPEN]
-            stranded = {one.session_id: one.message for one in await stranded_in(journal, options, session_ids=ids)}
-            for info in infos:
-                if limit is not None and len(rows) == limit:
-                    more += 1
-                    continue
-                row = await _read(journal, info)
-                row.stranded = stranded.get(info.id, "")
-                if _has_wanted_state(row, options):
-                    rows.append(row)
+    async with opened(path, is_read=True) as journal:
+        after = "" if options.after is None else (await find_session(journal, options.after)).cursor
+        infos = await journal.sessions(_filter(options, after))
+        looked = infos if "stranded" in options.states else infos[:limit]
+        ids = [info.id for info in looked if info.run_status in _OPEN]
+        stranded = {one.session_id: one.message for one in await stranded_in(journal, options, session_ids=ids)}
+        for info in infos:
+            if limit is not None and len(rows) == limit:
+                more += 1
+                continue
+            row = await _read(journal, info)
+            row.stranded = stranded.get(info.id, "")
+            if _has_wanted_state(row, options):
+                rows.append(row)
     if options.as_json:
         terminal.data([row.data() for row in rows])
         return 0
@@ -241,7 +238,7 @@ async def check(options: CheckOptions, terminal: Terminal) -> int:
         faults = await check_sessions(journal)
         count = len(await journal.sessions())
     if options.as_json:
-        terminal.data([msgspec.to_builtins(fault) for fault in faults])
+        terminal.data(faults)
     for fault in () if options.as_json else faults:
         terminal.line(f"{fault.session_id}  {fault.what}: {one_line(fault.message, 500)}")
     if not options.as_json:
@@ -257,7 +254,7 @@ async def _preview(options: CheckOptions, terminal: Terminal) -> int:
     async with opened(settings.journal, must_exist=True) as journal:
         stranded = await stranded_in(journal, options, agents=agents)
     if options.as_json:
-        terminal.data(msgspec.to_builtins(stranded))
+        terminal.data(stranded)
         return 1 if stranded else 0
     for one in stranded:
         terminal.line(stranded_line(one))

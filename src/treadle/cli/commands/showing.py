@@ -28,7 +28,7 @@ from treadle.cli.running import (
     ruling_of,
     unmatched_in,
 )
-from treadle.cli.sessions import is_there, named, opened, opened_session
+from treadle.cli.sessions import named_session, opened
 from treadle.cli.tool_sources import known_tools, load_tools
 from treadle.events import CallDecided
 from treadle.resolve import known_facts
@@ -46,7 +46,7 @@ async def budgets(options: BudgetsOptions, terminal: Terminal) -> int:
     settings = settings_of(options)
     if options.id is None and not options.is_last:
         return _show_budgets(settings.budget, {}, settings, options, terminal)
-    async with opened(settings.journal, must_exist=True) as journal, opened_session(journal, named(options)) as session:
+    async with named_session(options) as session:
         settings = _with_own_limits(session, settings)
         return _show_budgets(settings.budget, _used(session), settings, options, terminal)
 
@@ -193,9 +193,7 @@ async def _list_rules(settings: Settings, options: Options, terminal: Terminal) 
 async def _answered(settings: Settings) -> Counter[str]:
     """Count the calls that each rule has decided, in the sessions that changed last."""
     found: Counter[str] = Counter()
-    if not is_there(settings.journal):
-        return found
-    async with opened(settings.journal) as journal:
+    async with opened(settings.journal, is_read=True) as journal:
         for info in (await journal.sessions())[:_LOOKED_AT]:
             events = [one for one in await journal.read(info.id) if isinstance(one, CallDecided)]
             for kind, rules in (one.rule.partition(" ")[::2] for one in events):

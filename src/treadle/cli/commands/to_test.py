@@ -12,9 +12,8 @@ from treadle import Session, ToolCall
 from treadle.cli.exits import UsageError
 from treadle.cli.files import write_new
 from treadle.cli.input.commands import ToTestOptions
-from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.sessions import named, opened, opened_session
+from treadle.cli.sessions import named_session
 from treadle.events import AnyEvent, ModelFinished, RunFinished, RunStarted
 from treadle.state import CallRecord
 
@@ -27,10 +26,8 @@ async def to_test(options: ToTestOptions, terminal: Terminal) -> int:
         raise UsageError(f"--agent {options.agent}: name module:attr, as the test is to import it.")
     if options.is_last and options.file is None:  # the one word that was given is the file
         options = msgspec.structs.replace(options, id=None, file=options.id)
-    session_id = named(options)
-    path = settings_of(options).journal
-    async with opened(path, must_exist=True) as journal, opened_session(journal, session_id) as session:
-        page = _page(session, _last_run(await journal.read(session.id)), terminal, options.agent)
+    async with named_session(options) as session:
+        page = _page(session, _last_run(await session.journal.read(session.id)), terminal, options.agent)
     if options.file is None:
         terminal.page(page)
     else:

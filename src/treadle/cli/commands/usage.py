@@ -6,8 +6,8 @@ import io
 from treadle.cli.input.commands import UsageOptions
 from treadle.cli.input.settings import settings_of
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import one_line
-from treadle.cli.sessions import is_there, opened
+from treadle.cli.output.text import columns, one_line
+from treadle.cli.sessions import opened
 from treadle.ports import UsageRow
 
 __all__ = ["usage"]
@@ -17,11 +17,9 @@ _COUNTS = ("requests", "input_tokens", "output_tokens", "cost", "unpriced")
 
 async def usage(options: UsageOptions, terminal: Terminal) -> int:
     """Report what the sessions have used."""
-    path, rows = settings_of(options).journal, list[UsageRow]()
     by = tuple(filter(None, (word.strip() for word in options.groups.split(","))))
-    if is_there(path):
-        async with opened(path) as journal:
-            rows = [*await journal.usage(by, since=options.since)]
+    async with opened(settings_of(options).journal, is_read=True) as journal:
+        rows = [*await journal.usage(by, since=options.since)]
     if options.as_json:
         terminal.data([_object(row) for row in rows])
     elif options.as_csv:
@@ -56,13 +54,8 @@ def _show(by: tuple[str, ...], rows: list[UsageRow], terminal: Terminal) -> None
     """Show a table, and once what its costs do not include."""
     table = [(*by, "requests", "input", "output", "USD")]
     table += [(*(one_line(value) or "-" for value in row.group.values()), *_counts(row)[:-1]) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for cells in table:
-        padded = [
-            cell.ljust(width) if at < len(by) else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ]
-        terminal.line("  ".join(padded).rstrip())
+    for line in columns(table, left=range(len(by))):
+        terminal.line(line)
     if unpriced := sum(row.unpriced for row in rows):
         models = sorted({row.group["model"] for row in rows if row.unpriced and "model" in row.group})
         named = f" ({', '.join(map(one_line, models))})" if models else ""

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from treadle import Approval, Done, NotDone, Session, Tool, TreadleError, Unknown
-from treadle.cli.bulk import Chosen, done_to_all, of_interest
+from treadle.cli.bulk import Chosen, chosen_requests, done_to_all, of_interest
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import (
     AnswerOptions,
@@ -32,7 +32,7 @@ from treadle.cli.origins import continuing, folder_of, origin_in
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, shown_json, shown_name, shown_time
 from treadle.cli.running import covered_by, ruling_of
-from treadle.cli.sessions import find_approval, find_session, is_there, named, opened, opened_session, person
+from treadle.cli.sessions import find_approval, find_session, named, opened, opened_session, person
 from treadle.cli.tool_sources import known_tools
 from treadle.errors import JournalError, UnknownDoubt, UnknownInput
 from treadle.events import AnyEvent, ApprovalAnswered, ApprovalRequested, RunStarted
@@ -50,13 +50,9 @@ async def approvals(options: ApprovalsOptions, terminal: Terminal) -> int:
     """List what waits. Requests that were answered, and wait only for `resume`, are left out."""
     if options.is_answered:
         return await _answered(options, terminal)
-    path = settings_of(options).journal
-    found: Sequence[Approval] = ()
-    doubts: Sequence[Doubt] = ()
-    if is_there(path):
-        async with opened(path) as journal:
-            found, doubts = await journal.approvals(), await list_doubts(journal)
-            found = await of_interest(journal, found, options, tool=options.tool)
+    async with opened(settings_of(options).journal, is_read=True) as journal:
+        doubts: Sequence[Doubt] = await list_doubts(journal)
+        found = await of_interest(journal, await journal.approvals(), options, tool=options.tool)
     if options.as_json:
         terminal.data([_described(approval) for approval in found])
         return 0
@@ -87,17 +83,15 @@ def _described(approval: Approval) -> dict[str, Any]:
 
 async def _answered(options: ApprovalsOptions, terminal: Terminal) -> int:
     """List who answered what and when, over all sessions, the latest first."""
-    path = settings_of(options).journal
     rows: list[dict[str, Any]] = []
-    if is_there(path):
-        async with opened(path) as journal:
-            for info in await journal.sessions(SessionFilter(tenant=options.tenant)):
-                is_open = info.run_status in ("running", "paused")  # an answer that was left changes no session
-                if options.since is not None and info.updated_at < options.since and not is_open:
-                    continue
-                with suppress(JournalError):  # `treadle sessions` says of it that it cannot be read
-                    left = await journal.inbox(info.id) if is_open else ()
-                    rows += _answers_in(info, await journal.read(info.id), left)
+    async with opened(settings_of(options).journal, is_read=True) as journal:
+        for info in await journal.sessions(SessionFilter(tenant=options.tenant)):
+            is_open = info.run_status in ("running", "paused")  # an answer that was left changes no session
+            if options.since is not None and info.updated_at < options.since and not is_open:
+                continue
+            with suppress(JournalError):  # `treadle sessions` says of it that it cannot be read
+                left = await journal.inbox(info.id) if is_open else ()
+                rows += _answers_in(info, await journal.read(info.id), left)
     wanted = [row for row in rows if options.tool in (None, row["tool"]) and options.agent in (None, row["agent"])]
     wanted = [row for row in wanted if options.since is None or row["at"] >= options.since]
     wanted.sort(key=lambda row: -row["at"])
@@ -184,7 +178,7 @@ async def approve(options: ApproveOptions, terminal: Terminal) -> int:
     given: Literal["allow", "deny"] = "deny" if options.is_denied else "allow"
     arguments = _edited(options)
     scope = _scope(options)
-    by, reason = person(options), options.reason.encode("utf-8", "replace").decode()
+    by = person(options)
     async with opened(settings_of(options).journal, must_exist=True) as journal:
         session_id, approval_id = await find_approval(journal, named(options))
         async with opened_session(journal, session_id) as session:
@@ -197,7 +191,7 @@ async def approve(options: ApproveOptions, terminal: Terminal) -> int:
                 raise UsageError("The session has no folder, so no rule can be saved for it: use --scope session.")
             if arguments is not None and approval_id in waiting:
                 await _check(waiting[approval_id].tool, arguments, session, options, terminal)
-            await session.answer(approval_id, given, reason=reason, arguments=arguments, by=by, scope=scope)
+            await session.answer(approval_id, given, reason=options.reason, arguments=arguments, by=by, scope=scope)
         approval = waiting[approval_id]
         then = await continuing(journal, approval.root_id or session_id, options)
     if folder is not None:
@@ -217,23 +211,14 @@ async def _approve_all(options: ApproveOptions, terminal: Terminal) -> int:
     if options.arguments is not None or options.scope != "once":
         raise UsageError("--arguments and --scope are for one request: give its id.")
     answer: Literal["allow", "deny"] = "deny" if options.is_denied else "allow"
-    reason = options.reason.encode("utf-8", "replace").decode()
     by = person(options)
     async with opened(settings_of(options).journal, must_exist=True) as journal:
         found = await of_interest(journal, await journal.approvals(), options, tool=options.tool)
-        chosen = [
-            Chosen(
-                id=one.id,
-                since=one.requested_at,
-                session_id=one.session_id,
-                about=f"{one.tool} {shown_json(one.arguments, 100)}",
-            )
-            for one in found[: options.limit]
-        ]
+        chosen = chosen_requests(found, options)
 
         async def act(one: Chosen) -> None:
             async with opened_session(journal, one.session_id) as session:
-                await session.answer(one.id, answer, reason=reason, by=by)
+                await session.answer(one.id, answer, reason=options.reason, by=by)
 
         verb, done = ("Deny", "denied") if options.is_denied else ("Allow", "allowed")
         return await done_to_all(chosen, act, verb, done, options, terminal, noun="request")
@@ -317,13 +302,10 @@ async def _given(session: Session, questions: list[Any], text: str, by: str) -> 
 
 async def doubts(options: DoubtsOptions, terminal: Terminal) -> int:
     """List the calls in doubt, with what one needs to look into them."""
-    path = settings_of(options).journal
-    found: Sequence[Doubt] = ()
-    if is_there(path):
-        async with opened(path) as journal:
-            found = await of_interest(journal, await list_doubts(journal), options, tool=options.tool)
+    async with opened(settings_of(options).journal, is_read=True) as journal:
+        found = await of_interest(journal, await list_doubts(journal), options, tool=options.tool)
     if options.as_json:
-        terminal.data([msgspec.to_builtins(doubt) for doubt in found])
+        terminal.data(found)
         return 0
     for doubt in found:
         terminal.call(f"{doubt.key}  {doubt.effect:<10}  ", doubt.tool, doubt.arguments, is_answer=True)
@@ -355,12 +337,11 @@ async def resolve(options: ResolveOptions, terminal: Terminal) -> int:
     if has_conditions(options):
         return await _resolve_all(options, terminal)
     outcome, by = _outcome(options), person(options)
-    reason = options.reason.encode("utf-8", "replace").decode()
     async with opened(settings_of(options).journal, must_exist=True) as journal:
         session_id, call_id = await _find(journal, options)
         async with opened_session(journal, session_id) as session:
             about = next((one for one in session.doubts() if one.call_id == call_id), None)
-            await session.resolve(call_id, outcome, reason=reason, by=by)
+            await session.resolve(call_id, outcome, reason=options.reason, by=by)
             is_over = session.state.run_status == "completed" and session.state.root_id == session_id
             then = "" if is_over else await continuing(journal, session.state.root_id, options)
     word = "done" if isinstance(outcome, Done) else "not_done" if outcome is NotDone else "unknown"
@@ -379,22 +360,13 @@ async def resolve(options: ResolveOptions, terminal: Terminal) -> int:
 async def _resolve_all(options: ResolveOptions, terminal: Terminal) -> int:
     """Say the same of all calls in doubt that fulfil the conditions."""
     outcome, by = _outcome(options), person(options)
-    reason = options.reason.encode("utf-8", "replace").decode()
     async with opened(settings_of(options).journal, must_exist=True) as journal:
         found = await of_interest(journal, await list_doubts(journal), options, tool=options.tool)
-        chosen = [
-            Chosen(
-                id=one.call_id,
-                since=one.since,
-                session_id=one.session_id,
-                about=f"{one.tool} {shown_json(one.arguments, 100)}",
-            )
-            for one in found[: options.limit]
-        ]
+        chosen = chosen_requests(found, options)
 
         async def act(one: Chosen) -> None:
             async with opened_session(journal, one.session_id) as session:
-                await session.resolve(one.id, outcome, reason=reason, by=by)
+                await session.resolve(one.id, outcome, reason=options.reason, by=by)
 
         return await done_to_all(chosen, act, "Resolve", "resolved", options, terminal, noun="call")
 

@@ -4,14 +4,11 @@ import asyncio
 import json
 import logging
 import re
-import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from treadle import Budget, Session, StopReason, Worker, open_journal
 from treadle import submit as submit_task
@@ -28,6 +25,7 @@ from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import for_terminal, one_line, one_record, printable
 from treadle.cli.running import kept_open, make_agent
 from treadle.cli.sessions import find_session, named, opened, person, stranded_in, stranded_line
+from treadle.cli.signals import stopping
 from treadle.cli.tool_sources import load_agents
 from treadle.events import TaskSubmitted
 from treadle.ports import Journal
@@ -83,23 +81,12 @@ def worker(options: WorkerOptions, terminal: Terminal) -> int:
 
 async def _work(worker: Worker, settings: Settings, say: Callable[[str], None], open_servers: AsyncExitStack) -> int:
     """Work until a signal ends it, and say what happens to the worker."""
-    loop = asyncio.get_running_loop()
-
-    def on_signal(number: int) -> None:
-        say(
-            f"treadle: {signal.Signals(number).name} received: the worker takes no new tasks. A second signal stops it at once."
-        )
-        for known in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(known)
-        worker.stop()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal, number)
-    say(
-        f"treadle: worker {worker.name} on {shown_journal(settings.journal)}: {', '.join(worker.agents)}. Ctrl-C stops it."
-    )
-    async with open_servers:
-        await worker.run()
+    then = "the worker takes no new tasks. A second signal stops it at once."
+    with stopping(worker.stop, say, then):
+        place = shown_journal(settings.journal)
+        say(f"treadle: worker {worker.name} on {place}: {', '.join(worker.agents)}. Ctrl-C stops it.")
+        async with open_servers:
+            await worker.run()
     done = 0 if worker.info is None else worker.info.done
     say(f"treadle: worker {worker.name} has ended; {done} runs ended or paused.")
     return 0
@@ -226,7 +213,7 @@ async def workers(options: WorkersOptions, terminal: Terminal) -> int:
         found = await list_workers(journal, all=options.has_ended)
         stranded = await stranded_in(journal, options)
     if options.as_json:
-        terminal.data({"workers": msgspec.to_builtins(found), "stranded": msgspec.to_builtins(stranded)})
+        terminal.data({"workers": found, "stranded": stranded})
         return 0
     for each in found:
         terminal.line(_line(each))
@@ -290,7 +277,7 @@ async def _submit(options: SubmitOptions, settings: Settings, task: str, termina
         terminal.progress(f"session: {session_id}")
         end = await result(journal, session_id)
     if options.as_json:
-        terminal.data(msgspec.to_builtins(end))
+        terminal.data(end)
     else:
         write_answer(end.text, terminal)
         if not end.completed:

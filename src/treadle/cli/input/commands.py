@@ -7,7 +7,7 @@ import argparse
 import re
 import time
 from collections.abc import Mapping
-from datetime import datetime
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
@@ -19,14 +19,15 @@ from treadle.cli.input.options import (
     RULES,
     Options,
     RunningOptions,
-    StoreOption,
     argument,
     flag,
     number_reader,
     read_count,
     read_instant,
+    read_named,
     read_port,
     read_seconds,
+    read_text,
     repeated,
     switch,
     ungrouped,
@@ -95,15 +96,13 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def _since(text: str) -> float:
-    """Return a time in seconds since 1970. One without a zone is of this machine."""
-    if (age := re.fullmatch(r"(\d{1,9})([smhd])", text, re.ASCII)) is not None:
-        return time.time() - int(age[1]) * _UNITS[age[2]]
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError, OSError):
-        raise argparse.ArgumentTypeError(
-            f"a time such as 2026-11-30T18:00, or an age such as 90m, 12h or 7d; got {text!r:.60}"
-        ) from None
+    """Return a time in seconds since 1970: one without a zone is of this machine, and an age counts from now."""
+    for read in (lambda age: time.time() - _age(age), read_instant):
+        with suppress(argparse.ArgumentTypeError):
+            return read(text)
+    raise argparse.ArgumentTypeError(
+        f"a time such as 2026-11-30T18:00, or an age such as 90m, 12h or 7d; got {text!r:.60}"
+    )
 
 
 def _age(text: str) -> float:
@@ -234,7 +233,7 @@ class CancelOptions(BulkOptions, frozen=True, kw_only=True):
     group = "sessions"
     code = "run.cancel"
     status: _Status | None = _STATUS
-    by: str | None = flag("--by NAME", _DECIDES)
+    by: str | None = flag("--by NAME", _DECIDES, read_text)
 
 
 class ReplayOptions(NamedOptions, frozen=True, kw_only=True):
@@ -288,8 +287,8 @@ class ApproveOptions(BulkOptions, frozen=True, kw_only=True):
         default="once",
     )
     arguments: str | None = flag("--arguments JSON", "run the call with these arguments instead: one JSON object")
-    reason: str = flag("--reason TEXT", "the reason; the model reads it", default="")
-    by: str | None = flag("--by NAME", _ANSWERS)
+    reason: str = flag("--reason TEXT", "the reason; the model reads it", read_text, default="")
+    by: str | None = flag("--by NAME", _ANSWERS, read_text)
 
 
 class AnswerOptions(Options, frozen=True, kw_only=True):
@@ -300,7 +299,7 @@ class AnswerOptions(Options, frozen=True, kw_only=True):
     code = "waiting.answer"
     id: str | None = argument("ID", _SESSION)
     answer: str | None = argument("ANSWER", "the answer: text, or a JSON object for a form")
-    by: str | None = flag("--by NAME", _ANSWERS)
+    by: str | None = flag("--by NAME", _ANSWERS, read_text)
 
 
 class DoubtsOptions(WaitingOptions, frozen=True, kw_only=True):
@@ -324,8 +323,8 @@ class ResolveOptions(BulkOptions, frozen=True, kw_only=True):
     is_not_done: bool = switch("--not-done", "the call did not happen; it may run again")
     is_unknown: bool = switch("--unknown", "the outcome stays unknown; stop listing the call")
     session: str | None = flag("--session ID", "the session, if the id is in doubt in more than one")
-    reason: str = flag("--reason TEXT", "how you know; recorded with the outcome", default="")
-    by: str | None = flag("--by NAME", _DECIDES)
+    reason: str = flag("--reason TEXT", "how you know; recorded with the outcome", read_text, default="")
+    by: str | None = flag("--by NAME", _DECIDES, read_text)
 
 
 # --- Workers.
@@ -349,11 +348,11 @@ class SubmitOptions(Options, frozen=True, kw_only=True):
     )
     begins_at: float | None = flag("--at TIME", "earliest time to start, such as 2026-11-30T18:00", read_instant)
     key: str | None = flag("--key KEY", "idempotency key: submitting the same key twice creates one session")
-    by: str | None = flag("--by NAME", "name to record for the submission (default: your login)")
+    by: str | None = flag("--by NAME", "name to record for the submission (default: your login)", read_text)
     metadata: dict[str, Any] = flag(
         "--metadata NAME=VALUE",
         "metadata of its session; the value is JSON or plain text; repeatable",
-        action=StoreOption,
+        read_named,
         default={},
     )
     is_waiting: bool = switch("--wait", "wait until it ends, and print the answer")
@@ -373,7 +372,7 @@ class RetryOptions(BulkOptions, frozen=True, kw_only=True):
     status: _Status | None = _STATUS
     key: str | None = flag("--key KEY", "a new idempotency key: begin from nothing")
     may_repeat: bool = switch("--may-repeat", "with --key: begin also if that may do again what was done")
-    by: str | None = flag("--by NAME", _DECIDES)
+    by: str | None = flag("--by NAME", _DECIDES, read_text)
 
 
 class WorkerOptions(RunningOptions, frozen=True, kw_only=True):
@@ -445,7 +444,7 @@ class BatchOptions(RunningOptions, frozen=True, kw_only=True):
         "A report as .html is written beside it",
     )
     model_options: dict[str, Any] = flag(
-        "--option NAME=VALUE", "set a field of each model request; repeatable", action=StoreOption, default={}
+        "--option NAME=VALUE", "set a field of each model request; repeatable", read_named, default={}
     )
     agent: str | None = flag(
         "--agent WHAT",
@@ -529,7 +528,9 @@ class WebOptions(Options, frozen=True, kw_only=True):
         "--agents WHAT",
         "agents to try on the page, and whose sessions it continues: FILE.py or module:attr, as for `worker`; repeatable",
     )
-    by: str | None = flag("--by NAME", "name to record for answers of the link's owner (default: your login)")
+    by: str | None = flag(
+        "--by NAME", "name to record for answers of the link's owner (default: your login)", read_text
+    )
     tokens: str | None = flag(
         "--tokens FILE", "named tokens that let people in (default: web-tokens.json beside the configuration)"
     )
@@ -714,7 +715,9 @@ class McpOptions(RunningOptions, frozen=True, kw_only=True):
     has_no_token: bool = switch(
         "--no-token", "with serve --http: accept every program on this machine, without a token"
     )
-    by: str | None = flag("--by NAME", "with serve: who answers approvals, for the record (default: your login)")
+    by: str | None = flag(
+        "--by NAME", "with serve: who answers approvals, for the record (default: your login)", read_text
+    )
 
 
 class AcpOptions(RunningOptions, frozen=True, kw_only=True):
@@ -723,7 +726,9 @@ class AcpOptions(RunningOptions, frozen=True, kw_only=True):
     command = "acp"
     group = "mcp"
     code = "serving.acp"
-    by: str | None = flag("--by NAME", "name to record for answers to permission requests (default: your login)")
+    by: str | None = flag(
+        "--by NAME", "name to record for answers to permission requests (default: your login)", read_text
+    )
 
 
 class MockOptions(Options, frozen=True, kw_only=True):
@@ -916,8 +921,8 @@ class StatusOptions(BulkOptions, frozen=True, kw_only=True):
     """A change of the status of a session, or of all that fulfil some conditions."""
 
     status: _Status | None = _STATUS
-    reason: str = flag("--reason TEXT", "reason to record", default="")
-    by: str | None = flag("--by NAME", _DECIDES)
+    reason: str = flag("--reason TEXT", "reason to record", read_text, default="")
+    by: str | None = flag("--by NAME", _DECIDES, read_text)
 
 
 class MoveOptions(NamedOptions, frozen=True, kw_only=True):
@@ -927,8 +932,8 @@ class MoveOptions(NamedOptions, frozen=True, kw_only=True):
     code = "session_acts.move"
     target: str | None = flag("--to JOURNAL", "move the session into this journal")
     file: str | None = flag("--file FILE", "or write a new file, for `treadle sessions import` on another machine")
-    reason: str = flag("--reason TEXT", "reason to record", default="")
-    by: str | None = flag("--by NAME", _DECIDES)
+    reason: str = flag("--reason TEXT", "reason to record", read_text, default="")
+    by: str | None = flag("--by NAME", _DECIDES, read_text)
 
 
 class ImportOptions(Options, frozen=True, kw_only=True):

@@ -31,15 +31,16 @@ __all__ = [
     "Parser",
     "RunningOptions",
     "Sandbox",
-    "StoreOption",
     "argument",
     "as_other",
     "flag",
     "number_reader",
     "read_count",
     "read_instant",
+    "read_named",
     "read_port",
     "read_seconds",
+    "read_text",
     "repeated",
     "switch",
     "ungrouped",
@@ -90,6 +91,11 @@ def whole_reader(least: int, most: int, what: str) -> Callable[[str], int]:
     return read
 
 
+def read_text(text: str) -> str:
+    """Read a text that is recorded: what the terminal could not encode is replaced."""
+    return text.encode("utf-8", "replace").decode()
+
+
 read_count = whole_reader(0, 10**18, "a whole number")
 read_port = whole_reader(0, 65535, "a port is a number from 0 (any free one) to 65535")
 
@@ -105,6 +111,38 @@ def number_reader(what: str) -> Callable[[str], float]:
         if re.fullmatch(r"\d{1,7}(\.\d{1,6})?", text, re.ASCII):
             return float(text)
         raise argparse.ArgumentTypeError(f"{what}; got {text!r:.60}")
+
+    return read
+
+
+def read_named(text: str) -> tuple[str, Any]:  # Any: JSON
+    """Read NAME=VALUE, whose value is JSON or plain text."""
+    name, sign, said = text.partition("=")
+    if not sign or not name.strip():
+        raise argparse.ArgumentTypeError(f"it takes NAME=VALUE, such as temperature=0; got {text!r:.80}")
+    try:
+        return name.strip(), json.loads(said)
+    except (ValueError, RecursionError):
+        return name.strip(), said
+
+
+def _limit_reader(name: str) -> Callable[[str], tuple[str, int | float | Decimal | None]]:
+    """Return the reader of a budget, which gives its name too. Money stays exact, seconds are binary like the clock's."""
+
+    def read(text: str) -> tuple[str, int | float | Decimal | None]:
+        limit: Any = None
+        if re.fullmatch(r"-?\d{1,18}", text, re.ASCII):
+            limit = int(text)
+        elif re.fullmatch(r"-?\d{0,18}\.\d{1,18}", text, re.ASCII):
+            limit = float(text) if name == "max_wall_time_seconds" else Decimal(text)
+        elif text.lower() != "none":
+            rule = "a limit is a number such as 20, or none for no limit"
+            raise argparse.ArgumentTypeError(f"{rule}; got {text!r:.60}")
+        try:
+            Budget(**{name: limit})
+        except ConfigurationError as exc:
+            raise argparse.ArgumentTypeError(str(exc).replace("None", "none")) from exc
+        return name, limit
 
     return read
 
@@ -125,8 +163,7 @@ class Declared:
         usage: The names of a flag and the word for its value, such as `-a --attach FILE`; of an argument the word alone.
         says: Its help.
         default: What holds where it is left out.
-        read: Returns the value of a text.
-        action: What argparse does with it, in place of what its type says.
+        read: Returns the value of a text; of a table, a name and a value.
     """
 
     def __init__(
@@ -135,44 +172,36 @@ class Declared:
         says: str,
         default: Any,  # Any: of the field's type
         read: Callable[[str], Any] | None = None,
-        action: type[argparse.Action] | None = None,
     ) -> None:
         words = usage.split()
         self.names = [word for word in words if word.startswith("-")]
         self.default = default
         self._metavar = None if words[-1] in self.names else words[-1]
-        self._says, self._read, self._action = says, read, action
+        self._says, self._read = says, read
 
     def add(self, parser: Parser, field: str, kind: Any) -> None:  # Any: a type
-        """Add it to a parser. Its type says the rest: a tuple may be given several times, a `Literal` has its words."""
-        choices, is_tuple = _choices(kind), get_origin(kind) is tuple
+        """Add it to a parser. Its type says the rest: a tuple and a table may be given several times, a `Literal` has its words."""
+        choices, origin = _choices(kind), get_origin(kind)
         given: dict[str, Any] = {"help": self._says, "type": self._read, **choices}
         if self.names and kind is bool:
             parser.add_argument(*self.names, dest=field, action="store_true", help=self._says)
             return
         if self.names:
-            action = self._action or ("append" if is_tuple else "store")
+            action = "append" if origin in (tuple, dict) else "store"
             parser.add_argument(*self.names, dest=field, action=action, metavar=self._metavar, **given)
             return
         if not choices:
             given["metavar"] = self._metavar
-        if is_tuple:
+        if origin is tuple:
             given["nargs"] = "*"
         elif self.default is not msgspec.NODEFAULT:
             given |= {"nargs": "?", "default": None}
         parser.add_argument(field, **given)
 
 
-def flag(
-    usage: str,
-    says: str,
-    read: Callable[[str], Any] | None = None,
-    *,
-    default: Any = None,
-    action: type[argparse.Action] | None = None,
-) -> Any:  # Any: it stands where the field's value does
-    """Declare a flag with a value."""
-    return Declared(usage, says, default, read, action)
+def flag(usage: str, says: str, read: Callable[[str], Any] | None = None, *, default: Any = None) -> Any:
+    """Declare a flag with a value. What is returned stands where the field's value does."""
+    return Declared(usage, says, default, read)
 
 
 def switch(usage: str, says: str, *, default: bool = False) -> Any:
@@ -219,60 +248,12 @@ class _Limits(Declared):
         for name, what in self._LIMITED.items():
             names = [_flag_of(name), *(["--max-turns"] if name == "max_model_turns" else [])]
             says = f"limit on {what}; none: no limit"
-            parser.add_argument(*names, dest=name, action=_StoreLimit, type=_limit, metavar="N", help=says)
+            reader = _limit_reader(name)
+            parser.add_argument(*names, dest=field, action="append", type=reader, metavar="N", help=says)
 
 
 def _flag_of(limit: str) -> str:
     return "--" + limit.replace("_", "-")
-
-
-def _limit(text: str) -> int | Decimal | None:
-    if text.lower() == "none":
-        return None
-    if re.fullmatch(r"-?\d{1,18}", text, re.ASCII):
-        return int(text)
-    if re.fullmatch(r"-?\d{0,18}\.\d{1,18}", text, re.ASCII):
-        return Decimal(text)
-    raise argparse.ArgumentTypeError(f"a limit is a number such as 20, or none for no limit; got {text!r:.60}")
-
-
-class _StoreLimit(argparse.Action):
-    """Collects the budgets in one mapping. Money stays exact, seconds are binary like the clock's."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        is_seconds = self.dest == "max_wall_time_seconds" and isinstance(values, Decimal)
-        limit: dict[str, Any] = {self.dest: float(values) if is_seconds else values}
-        try:
-            Budget(**limit)
-        except ConfigurationError as exc:
-            parser.error(f"{option_string}: {str(exc).replace('None', 'none')}")
-        namespace.limits = {**vars(namespace).get("limits", {}), **limit}
-
-
-class StoreOption(argparse.Action):
-    """Collects options of the form NAME=VALUE in one mapping."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        name, sign, text = values.partition("=")
-        if not sign or not name.strip():
-            parser.error(f"{option_string} takes NAME=VALUE, such as temperature=0; got {values!r:.80}")
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            value = text
-        setattr(namespace, self.dest, {**(getattr(namespace, self.dest, None) or {}), name.strip(): value})
 
 
 # --- What several commands take alike.
@@ -335,7 +316,7 @@ class Options(msgspec.Struct, metaclass=_Declaring, frozen=True, kw_only=True):
     model_options: dict[str, Any] = flag(
         "-o --option NAME=VALUE",
         "set a field of each model request, such as temperature=0; the value is JSON or plain text; repeatable",
-        action=StoreOption,
+        read_named,
         default={},
     )
     text_calls: TextCalls | None = flag(

@@ -4,7 +4,7 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, get_type_hints
+from typing import Any, NoReturn, get_origin, get_type_hints
 
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import COMMANDS, SessionsOptions
@@ -44,8 +44,9 @@ def parse(arguments: Sequence[str], *, is_interactive: bool = True) -> Options |
         given["tools"] = [part for source in given["tools"] for part in _parted(source)]
     kind = ACTIONS[action] if action else COMMANDS[command]
     # Of an action of `sessions`, flags that stand before it are those of the list, and mean nothing.
+    hints = get_type_hints(kind)
     fields: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
+        name: get_origin(hints[name])(value) if isinstance(value, list) else value
         for name, value in given.items()
         if value is not None and name in kind.__struct_fields__
     }

@@ -4,7 +4,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -12,6 +12,7 @@ from treadle import allow, deny
 from treadle.cli.exits import UsageError
 from treadle.cli.files import write_whole
 from treadle.cli.input.config import Layer, read_layer
+from treadle.cli.input.options import Options
 from treadle.cli.input.places import managed_configs
 from treadle.permissions import RuleSet
 
@@ -32,19 +33,8 @@ class SourcedRule(msgspec.Struct, frozen=True, kw_only=True):
     """`flag`, or the file that holds it."""
 
 
-class _Given(Protocol):
-    @property
-    def allow(self) -> Sequence[str]: ...
-
-    @property
-    def ask(self) -> Sequence[str]: ...
-
-    @property
-    def deny(self) -> Sequence[str]: ...
-
-
 def all_rules(
-    given: _Given,
+    given: Options | Layer,
     layers: Sequence[Layer],
     saved: Sequence[str],
     *,
@@ -88,7 +78,7 @@ def rule_sets(rules: Sequence[SourcedRule], *kinds: Kind) -> list[RuleSet]:
     return found
 
 
-def _of(given: _Given, scope: Scope, origin: str) -> list[SourcedRule]:
+def _of(given: Options | Layer, scope: Scope, origin: str) -> list[SourcedRule]:
     texts: dict[Kind, Sequence[str]] = {"allow": given.allow, "ask": given.ask, "deny": given.deny}
     return [SourcedRule(kind=kind, text=one, scope=scope, origin=origin) for kind in texts for one in texts[kind]]
 

@@ -1,6 +1,6 @@
 """Screens: what a run writes to standard output: the answer, one JSON object, or events as lines. Progress is elsewhere."""
 
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import msgspec
 
@@ -11,19 +11,21 @@ from treadle.events import AnyEvent, Event, ModelDelta, ModelDiscarded, ModelFai
 __all__ = ["Screen", "screen_for"]
 
 
-class Screen(Protocol):
+class Screen:
     """Standard output during one run."""
 
-    shows_children: ClassVar[bool]
+    shows_children = False
     """Whether it is given the events of agents below the run, too."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
 
     def on_event(self, event: AnyEvent) -> None:
         """Show an event, or pass it over."""
-        ...
 
     def conclude(self, report: dict[str, Any]) -> None:
         """Show how the run ended. Called once, last."""
-        ...
+        raise NotImplementedError
 
 
 def screen_for(options: Options, terminal: Terminal) -> Screen:
@@ -35,28 +37,20 @@ def screen_for(options: Options, terminal: Terminal) -> Screen:
     return LiveScreen(terminal) if terminal.is_live else AnswerScreen(terminal)
 
 
-class JsonScreen:
+class JsonScreen(Screen):
     """Exactly one JSON object: the report."""
-
-    shows_children: ClassVar[bool] = False
-
-    def __init__(self, terminal: Terminal) -> None:
-        self._terminal = terminal
-
-    def on_event(self, event: AnyEvent) -> None:
-        pass
 
     def conclude(self, report: dict[str, Any]) -> None:
         self._terminal.data(report)
 
 
-class LinesScreen:
+class LinesScreen(Screen):
     """Every event as one line of JSON, live ones and those of agents below the run too, and the report as the last."""
 
-    shows_children: ClassVar[bool] = True
+    shows_children = True
 
     def __init__(self, terminal: Terminal) -> None:
-        self._terminal = terminal
+        super().__init__(terminal)
         self._held: dict[str, ModelDelta] = {}
         """By session, the end of a streamed text that may be half a secret: it opens the next piece."""
 
@@ -81,13 +75,11 @@ class LinesScreen:
         self._terminal.data({"type": "report", **report})
 
 
-class AnswerScreen:
+class AnswerScreen(Screen):
     """For pipes and files: the final answer alone, once. What the model says before calls is progress."""
 
-    shows_children: ClassVar[bool] = False
-
     def __init__(self, terminal: Terminal) -> None:
-        self._terminal = terminal
+        super().__init__(terminal)
         self._said = ""
         self._has_answer = False
 
@@ -116,13 +108,11 @@ class AnswerScreen:
         write_answer(_answer_of(report, has_answer=self._has_answer), self._terminal)
 
 
-class LiveScreen:
+class LiveScreen(Screen):
     """For a person at a terminal: text as it streams. What was shown in full is not shown again."""
 
-    shows_children: ClassVar[bool] = False
-
     def __init__(self, terminal: Terminal) -> None:
-        self._terminal = terminal
+        super().__init__(terminal)
         self._shown = ""
         self._has_answer = False
 

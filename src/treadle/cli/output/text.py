@@ -3,7 +3,7 @@
 import re
 import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 
@@ -13,6 +13,7 @@ from treadle.events import AnyEvent, ChildStarted
 
 __all__ = [
     "Family",
+    "columns",
     "counted",
     "escaped_json",
     "for_terminal",
@@ -24,6 +25,8 @@ __all__ = [
     "shown_call",
     "shown_json",
     "shown_name",
+    "shown_resolution",
+    "shown_span",
     "shown_time",
     "whole_call",
     "wrapped",
@@ -127,6 +130,18 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
+def columns(rows: Sequence[Sequence[str]], left: Collection[int]) -> Iterator[str]:
+    """Yield the lines of a table.
+
+    Args:
+        left: Which columns begin at the left; the others, such as numbers, end at the right.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = enumerate(zip(row, widths, strict=True))
+        yield "  ".join(cell.ljust(width) if at in left else cell.rjust(width) for at, (cell, width) in cells).rstrip()
+
+
 def shown_time(at: float) -> str:
     """Return a time as a clock on this machine shows it; the number itself where no calendar has it.
 
@@ -138,6 +153,13 @@ def shown_time(at: float) -> str:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
     except (ValueError, OverflowError, OSError):
         return f"second {at:.6g}"
+
+
+def shown_span(seconds: float) -> str:
+    """Return how long something took: `1.5 s`, `12 s`, `2 min 5 s`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
 def shown_resolution(outcome: str, value: object) -> str:

@@ -26,7 +26,7 @@ from treadle.cli.origins import check_agent, check_tools, origin_of, other_folde
 from treadle.cli.output.calls import todos_of
 from treadle.cli.output.progress import Notifier
 from treadle.cli.output.terminal import Terminal
-from treadle.cli.output.text import counted, for_terminal, one_line, one_record
+from treadle.cli.output.text import counted, for_terminal, one_line, one_record, shown_span
 from treadle.cli.rewinding import snapshots_of
 from treadle.cli.running import idle_rules, interactive_policy, make_agent, resumed_budget, sandbox_of, unmatched_in
 from treadle.cli.sessions import apply_mode, person
@@ -45,10 +45,9 @@ from treadle.cli.terminal.faces import (
     Typed,
     Unfolded,
     branch_of,
-    recall,
 )
 from treadle.cli.terminal.prompts import run_line
-from treadle.cli.terminal.slash import carry_out, must_wait
+from treadle.cli.terminal.slash import carry_out, must_wait, recall
 from treadle.cli.terminal.starting import (
     ask_about_folder,
     chosen_model,
@@ -767,10 +766,13 @@ class Chat:
 
     def _say_what_it_took(self, result: RunResult) -> None:
         spent = result.spent
-        seconds = spent.wall_seconds
-        took = f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60)} s"
         tokens = counted(spent.usage.input_tokens + spent.usage.output_tokens, "token")
-        parts = (counted(spent.model_turns, "step"), took, tokens, f"${spent.cost:.4f}" if spent.cost else "")
+        parts = (
+            counted(spent.model_turns, "step"),
+            shown_span(spent.wall_seconds),
+            tokens,
+            f"${spent.cost:.4f}" if spent.cost else "",
+        )
         self.face.show(Note(" · ".join(filter(None, parts))))
 
     # --- messages for a run under way

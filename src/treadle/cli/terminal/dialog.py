@@ -343,7 +343,26 @@ class Dialog:
         self._looking = asyncio.ensure_future(look())
 
 
-class Picker:
+class _Line:
+    """A question that a whole line answers: no single key and no mode does."""
+
+    is_choosing = False
+    """Whether a single key answers."""
+
+    def choose(self, key: str) -> None:
+        """Take a key."""
+
+    def change_mode(self) -> None:
+        """Answer by a mode."""
+
+    def move(self, by: int) -> None:
+        """Go to another choice with an arrow."""
+
+    def typed(self, text: str) -> None:
+        """Take in what stands in the line now."""
+
+
+class Picker(_Line):
     """Several things of which one is chosen, with arrows, a number, or by typing a part of its name. `answer` is its place."""
 
     def __init__(self, title: str, options: Sequence[Option], screen: Desk) -> None:
@@ -355,8 +374,6 @@ class Picker:
         self._at = 0
 
     sign = "> "
-    is_choosing = False
-    """Whether a single key answers: here what is typed is looked for."""
 
     def drawn(self) -> str:
         """Return the title, and as many options as there is room for, around the chosen one."""
@@ -383,12 +400,6 @@ class Picker:
         tail = drawing.lines([f"  {one}" for one in (says, hint) if one], style="dim")
         head = drawing.panel(self._title)
         return (head + "".join(lines) + tail).rstrip("\n")
-
-    def choose(self, key: str) -> None:
-        """Do nothing: no single key answers."""
-
-    def change_mode(self) -> None:
-        """Do nothing: no mode answers."""
 
     def move(self, by: int) -> None:
         """Go to another option with an arrow."""
@@ -420,7 +431,7 @@ class Picker:
             self.answer.set_result(place)
 
 
-class Secret:
+class Secret(_Line):
     """A secret that a person enters. Its future `answer` has it; None where they leave without one."""
 
     def __init__(self, title: str, screen: Desk) -> None:
@@ -429,23 +440,10 @@ class Secret:
         self._screen = screen
 
     sign = "key> "
-    is_choosing = False
 
     def drawn(self) -> str:
         """Return what is asked for. The input line shows a star for each character."""
         return self._screen.drawing.panel(self._title).rstrip("\n")
-
-    def choose(self, key: str) -> None:
-        """Do nothing: no single key answers."""
-
-    def change_mode(self) -> None:
-        """Do nothing: no mode answers."""
-
-    def move(self, by: int) -> None:
-        """Do nothing: there is one line."""
-
-    def typed(self, text: str) -> None:
-        """Do nothing until it is whole."""
 
     def accept(self, text: str) -> None:
         """Take what was entered."""

@@ -32,7 +32,7 @@ from treadle.cli.output.calls import (
     summary_of,
     todos_of,
 )
-from treadle.cli.output.text import indented, one_record, printable, shown_call, whole_call, wrapped
+from treadle.cli.output.text import indented, one_record, printable, shown_call, shown_span, whole_call, wrapped
 from treadle.cli.terminal.board import CallView, Greeting, Group, Note, parts_of
 from treadle.cli.terminal.changes import CODE, counts_of, diff_of, drawn_diff
 from treadle.cli.terminal.faces import Option, ThemeName
@@ -587,7 +587,7 @@ class Drawing:
             line.append_text(self._ended(call))
         elif call.phase == "runs":
             seconds = max(now - call.started, 0.0)
-            line.append(f"  {_seconds(seconds)}" if seconds >= _SLOW_SECONDS else "", style="dim")
+            line.append(f"  {shown_span(seconds)}" if seconds >= _SLOW_SECONDS else "", style="dim")
         else:
             line.append("  asks you after the other calls" if call.phase == "asks" else "  waiting", style="yellow")
         if call.note and result is None:
@@ -615,7 +615,7 @@ class Drawing:
         elif ended := ending_of(result):
             line.append(f"  {one_record(self.redactor.text(ended))}", style="red")
         took = result.duration_seconds
-        return line.append(f"  {_seconds(took)}" if result.attempts and took >= _SLOW_SECONDS else "", style="dim")
+        return line.append(f"  {shown_span(took)}" if result.attempts and took >= _SLOW_SECONDS else "", style="dim")
 
     def _mark(self, call: CallView, now: float) -> Text:
         if call.phase == "runs":
@@ -698,9 +698,3 @@ def _indented(what: RenderableType, indent: str = "  ") -> RenderableType:
 
 def _cut(line: str, width: int) -> str:
     return line if len(line) <= width else f"{line[: max(width - 3, 10)]}..."
-
-
-def _seconds(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{int(seconds // 60)} min {int(seconds % 60)} s"

@@ -14,6 +14,7 @@ from treadle import ConfigurationError
 from treadle.cli.output.calls import ending_of, more_lines, shown_result, spoken
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import one_line, one_record
+from treadle.cli.signals import on_signals
 from treadle.cli.terminal.board import Board, CallView, Greeting, Group, Item, Note, Said, Thought
 from treadle.cli.terminal.faces import (
     Answer,
@@ -52,15 +53,12 @@ class Lines:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """Read lines until the end; a signal is what a person does."""
-        self._loop.add_signal_handler(signal.SIGINT, self.enter, Interrupted(is_insistent=True))
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            self._loop.add_signal_handler(number, self.enter, Ended(128 + number))
-        threading.Thread(target=self._read, name="treadle-input", daemon=True).start()
-        try:
+        with (
+            on_signals(lambda _: self.enter(Interrupted(is_insistent=True)), signal.SIGINT),
+            on_signals(lambda number: self.enter(Ended(128 + number)), signal.SIGTERM, signal.SIGHUP),
+        ):
+            threading.Thread(target=self._read, name="treadle-input", daemon=True).start()
             yield
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                self._loop.remove_signal_handler(number)
 
     def _read(self) -> None:
         while True:

@@ -13,10 +13,10 @@ import sys
 import termios
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from prompt_toolkit.application import Application, get_app
 from prompt_toolkit.application.run_in_terminal import run_in_terminal
@@ -45,6 +45,7 @@ from prompt_toolkit.widgets import SearchToolbar
 
 from treadle.cli.output.terminal import Terminal, pager_command, show_in_pager
 from treadle.cli.output.text import printable
+from treadle.cli.signals import on_signals
 from treadle.cli.terminal.board import Board, CallView, Greeting, Group, Item, Note, Said, Thought
 from treadle.cli.terminal.dialog import Dialog, Picker, Secret
 from treadle.cli.terminal.drawing import Drawing
@@ -150,26 +151,6 @@ class _Burst:
         return now < self._until
 
 
-class Desk(Protocol):
-    """What keys act on: see `Screen`."""
-
-    buffer: Buffer
-    pastes: Pastes
-
-    @property
-    def dialog(self) -> Dialog | Picker | Secret | None: ...
-
-    @property
-    def is_busy(self) -> bool: ...
-
-    @property
-    def suggestion(self) -> str: ...
-
-    def accept(self) -> None: ...
-
-    def enter(self, entry: Entry) -> None: ...
-
-
 def learn_shift_enter() -> None:
     """Have the forms in which terminals send Shift+Enter read as Ctrl+J."""
     for form in _SHIFT_ENTER:
@@ -187,7 +168,7 @@ def keys_of_readline(environment: Mapping[str, str]) -> EditingMode:
     return EditingMode.VI if chosen and chosen[-1].lower() == "vi" else EditingMode.EMACS
 
 
-def bindings(screen: Desk) -> KeyBindings:
+def bindings(screen: "Screen") -> KeyBindings:
     """Return what the keys do, beside the usual ones of a line editor."""
     keys, burst = KeyBindings(), _Burst()
     _typing(keys, screen, burst)
@@ -198,7 +179,7 @@ def bindings(screen: Desk) -> KeyBindings:
     return keys
 
 
-def _typing(keys: KeyBindings, screen: Desk, burst: _Burst) -> None:
+def _typing(keys: KeyBindings, screen: "Screen", burst: _Burst) -> None:
     @keys.add("enter", filter=~is_searching)
     def accept(event: KeyPressEvent) -> None:
         state = screen.buffer.complete_state
@@ -228,7 +209,7 @@ def _typing(keys: KeyBindings, screen: Desk, burst: _Burst) -> None:
         buffer.delete_before_cursor(len(screen.pastes.note_before(buffer.document.text_before_cursor)))
 
 
-def _completing(keys: KeyBindings, screen: Desk) -> None:
+def _completing(keys: KeyBindings, screen: "Screen") -> None:
     @keys.add("tab")
     def complete(event: KeyPressEvent) -> None:
         buffer = screen.buffer
@@ -244,7 +225,7 @@ def _completing(keys: KeyBindings, screen: Desk) -> None:
             buffer.start_completion(select_first=True)
 
 
-def _writing_elsewhere(keys: KeyBindings, screen: Desk) -> None:
+def _writing_elsewhere(keys: KeyBindings, screen: "Screen") -> None:
     is_writing = Condition(lambda: screen.dialog is None or isinstance(screen.dialog, Dialog))
 
     @keys.add("c-g", filter=is_writing & ~is_searching)
@@ -256,7 +237,7 @@ def _writing_elsewhere(keys: KeyBindings, screen: Desk) -> None:
         buffer.open_in_editor().add_done_callback(lambda _: out.write_raw(EXTENDED_KEYS_ON))
 
 
-def _acting(keys: KeyBindings, screen: Desk) -> None:  # noqa: C901 - one small function for each key
+def _acting(keys: KeyBindings, screen: "Screen") -> None:  # noqa: C901 - one small function for each key
     is_text_of_vi = Condition(lambda: bool(screen.buffer.text) and screen.dialog is None) & vi_insert_mode
 
     @keys.add("escape", filter=~is_searching & ~is_text_of_vi)
@@ -298,7 +279,7 @@ def _acting(keys: KeyBindings, screen: Desk) -> None:  # noqa: C901 - one small 
         get_app().suspend_to_background()
 
 
-def _answering(keys: KeyBindings, screen: Desk, burst: _Burst) -> None:
+def _answering(keys: KeyBindings, screen: "Screen", burst: _Burst) -> None:
     is_choosing = Condition(lambda: screen.dialog is not None and screen.dialog.is_choosing)
 
     @keys.add(Keys.Any, filter=is_choosing, eager=True)
@@ -529,16 +510,13 @@ class Screen:
         waiting.cancel()
 
     async def _run(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            self._loop.add_signal_handler(number, self._entries.put_nowait, Ended(128 + number))
-        try:
-            await self.app.run_async(handle_sigint=False)
-        except (EOFError, OSError):  # the terminal is gone
-            pass
-        finally:
-            self._entries.put_nowait(Ended())
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                self._loop.remove_signal_handler(number)
+        with on_signals(lambda number: self.enter(Ended(128 + number)), signal.SIGTERM, signal.SIGHUP):
+            try:
+                await self.app.run_async(handle_sigint=False)
+            except (EOFError, OSError):  # the terminal is gone
+                pass
+            finally:
+                self.enter(Ended())
 
     def _output(self) -> Vt100_Output:
         return self.app.output  # type: ignore[return-value]  # made in _application
@@ -664,35 +642,31 @@ class Screen:
     # --- the question
 
     async def ask(self, question: Question) -> Answer | None:
-        kept, self.buffer.text = self.buffer.text, ""
-        was_typing = bool(kept) or self._loop.time() - self.typed_at < 0.4
-        self._dialog = dialog = Dialog(question, self, waits=was_typing)
-        self._put(dialog.opening())
-        try:
+        was_typing = bool(self.buffer.text) or self._loop.time() - self.typed_at < 0.4
+        dialog = Dialog(question, self, waits=was_typing)
+        with self._asking(dialog):
+            self._put(dialog.opening())
             return await dialog.answer
-        finally:
-            self._dialog = None
-            self.fill(kept)
-            self.refresh()
 
     async def choose(self, title: str, options: Sequence[Option]) -> int | None:
-        kept, self.buffer.text = self.buffer.text, ""
         self.app.vi_state.input_mode = InputMode.INSERT
-        self._dialog = picker = Picker(title, options, self)
-        self.refresh()
-        try:
+        picker = Picker(title, options, self)
+        with self._asking(picker):
             return await picker.answer
-        finally:
-            self._dialog = None
-            self.fill(kept)
-            self.refresh()
 
     async def secret(self, title: str) -> str | None:
+        asked = Secret(title, self)
+        with self._asking(asked):
+            return await asked.answer
+
+    @contextmanager
+    def _asking(self, dialog: Dialog | Picker | Secret) -> Iterator[None]:
+        """Have what is typed answer a question; what stood in the input line comes back."""
         kept, self.buffer.text = self.buffer.text, ""
-        self._dialog = asked = Secret(title, self)
+        self._dialog = dialog
         self.refresh()
         try:
-            return await asked.answer
+            yield
         finally:
             self._dialog = None
             self.fill(kept)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from treadle import Agent, Price, Session
+from treadle import Agent, Price, Session, open_session
 from treadle.cli.exits import UsageError
 from treadle.cli.files import write_new
 from treadle.cli.guidance import OwnCommand
@@ -20,23 +20,24 @@ from treadle.cli.input.keys import has_key
 from treadle.cli.input.places import absolute
 from treadle.cli.input.rules import Kind
 from treadle.cli.input.settings import Settings
-from treadle.cli.origins import other_folder
+from treadle.cli.origins import folder_of, is_same_folder, other_folder
 from treadle.cli.output.terminal import Terminal
 from treadle.cli.output.text import counted, one_line, shown_name, shown_time
 from treadle.cli.output.transcript import form_of, page_of
 from treadle.cli.rewinding import changes_since, diff_of, listed, not_covered, undone_calls
-from treadle.cli.sessions import described, find_session, person
+from treadle.cli.sessions import UNREADABLE, described, find_session, person
 from treadle.cli.snapshots import Comparison, Snapshots
 from treadle.cli.terminal.background import Background, listed_commands
-from treadle.cli.terminal.faces import Ended, Face, Grants, Option, ThemeName, recall, sessions_to_resume, shown_tokens
+from treadle.cli.terminal.board import Said
+from treadle.cli.terminal.faces import Ended, Face, Grants, Option, ThemeName, shown_tokens
 from treadle.cli.terminal.prompts import INIT, REVIEW, filled_in
 from treadle.cli.tool_sources import subagents_of
-from treadle.events import AnyEvent, MessageAdded, RunStarted
-from treadle.ports import Journal, ModelFacts
+from treadle.events import AnyEvent, MessageAdded, ModelFinished, RunStarted
+from treadle.ports import Journal, ModelFacts, SessionInfo
 from treadle.resolve import known_models
 from treadle.toolsets import folder_changes
 
-__all__ = ["COMMANDS", "carry_out", "must_wait"]
+__all__ = ["COMMANDS", "carry_out", "must_wait", "recall"]
 
 _LISTED = 12
 _PARTS = {
@@ -376,7 +377,7 @@ async def _export(chat: Conversation, rest: str) -> None:
     if form == "json":
         lines = await chat.session.export(redactor=chat.terminal.redactor)
     else:
-        page = page_of(form, await described(chat.session, chat.journal), chat.terminal.redactor)
+        page = page_of(form, await described(chat.session), chat.terminal.redactor)
         lines = [line.encode() for line in page.rstrip("\n").split("\n")]
     write_new(path, [line.removesuffix(b"\n") for line in lines])
     chat.face.tell(f"{counted(len(lines), 'line')} written to {path}, with secrets removed.")
@@ -545,3 +546,62 @@ _OTHER_NAMES = {"quit": "exit"}
 """Not listed, but understood."""
 COMMANDS = {name: one.says for name, one in _COMMANDS.items()}
 """What each command does, by its name."""
+
+
+# --- Recalling: what a person is shown of sessions that they come back to: the list of them, and the last exchange of
+# one.
+
+_MOST_SESSIONS = 100
+_ANSWER_LINES = 12
+_ANSWER_CHARS = 1_500
+
+
+async def recall(chat: Conversation) -> None:
+    """Show the last exchange of the session, shortened, and how much of the model's context it fills."""
+    session, redactor = chat.session, chat.terminal.redactor
+    seen = set(session.state.message_seqs)
+    events = [event for event in await session.events() if event.seq in seen]
+    asked = [event for event in events if isinstance(event, MessageAdded) and event.source == "task"]
+    answers = [event for event in events if isinstance(event, ModelFinished)]
+    if answers:
+        usage = answers[-1].usage
+        chat.face.standing.context_tokens = usage.input_tokens + usage.output_tokens
+        chat.face.refresh()
+    if not asked:
+        return
+    chat.face.tell(f"You: {one_line(redactor.text(asked[-1].message.text), 300)}")
+    said = [one.message.text for one in answers if one.seq > asked[-1].seq and one.message.text.strip()]
+    if said:
+        chat.face.show(Said(_shortened(redactor.text(said[-1]))))
+
+
+def _shortened(text: str) -> str:
+    lines = text.strip().split("\n")
+    kept = "\n".join(lines[:_ANSWER_LINES])[:_ANSWER_CHARS]
+    return kept if len(kept) == len(text.strip()) else f"{kept} ..."
+
+
+async def sessions_to_resume(chat: Conversation) -> list[tuple[str, Option]]:
+    """Return the sessions that can be continued here by their ids, the last changed first, with its folder where it is another one."""
+    found: list[tuple[str, Option]] = []
+    for info in await chat.journal.sessions():
+        if info.status == "deleted" or info.run_status == "queued" or info.id == chat.session.id:
+            continue
+        if len(found) == _MOST_SESSIONS:
+            break
+        if (where := await _place(chat, info)) is not None:
+            says = f"{shown_time(info.updated_at)}  {info.run_status}{where}  {info.id}"
+            found.append((info.id, Option(one_line(info.task, 50) or "(no task yet)", says)))
+    return found
+
+
+async def _place(chat: Conversation, info: SessionInfo) -> str | None:
+    """Return where a session works, where that is not here; None for one that carries out a call of another."""
+    try:
+        async with open_session(chat.journal, id=info.id) as session:
+            folder, is_own = folder_of(session), session.state.caller is None
+    except UNREADABLE:  # to continue it will say what is wrong
+        return ""
+    if not is_own:
+        return None
+    return f"  in {one_line(folder, 200)}" if folder and not is_same_folder(folder, chat.settings.root) else ""
