@@ -333,16 +333,11 @@ async def test_a_permission_function_allows_with_other_arguments_which_are_valid
     ("said", "reason", "status"),
     [
         ({"behavior": "deny", "message": "not now"}, "completed", "denied"),
-        ({"behavior": "deny", "message": "stop", "interrupt": True}, "cancelled", "denied"),
-        ({"behavior": "ask"}, "approval_required", None),
-        (None, "approval_required", None),
-        (False, "completed", "denied"),
-        ("allow", "completed", "denied"),
-        ({"behavior": "yes"}, "completed", "denied"),
-        ({}, "completed", "denied"),
-        ({"behavior": "allow", "updatedInput": [1]}, "completed", "denied"),
+        ({"behavior": "deny", "message": "stop", "interrupt": True}, "cancelled", "denied"), ({"behavior": "ask"}, "approval_required", None),
+        (None, "approval_required", None), (False, "completed", "denied"), ("allow", "completed", "denied"), ({"behavior": "yes"}, "completed", "denied"),
+        ({}, "completed", "denied"), ({"behavior": "allow", "updatedInput": [1]}, "completed", "denied"),
     ],
-)
+)  # fmt: skip
 async def test_a_permission_function_denies_interrupts_or_asks(said, reason, status):
     acts = Acts()
     result = await acts.agent(policy=can_use_tool(lambda *_: said)).run("Go")

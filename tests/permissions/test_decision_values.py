@@ -69,14 +69,10 @@ def test_a_consent_is_bound_to_session_call_tool_arguments_effect_and_schema():
 @pytest.mark.parametrize(
     ("approval", "allowed", "denied", "covers"),
     [
-        (None, False, False, False),
-        (asked(), False, False, False),
-        (asked(answered()), True, False, True),
-        (asked(answered("deny")), False, True, True),
-        (asked(answered(), expires_at=4.9), True, False, False),
-        (asked(answered(), digest="other"), True, False, False),
+        (None, False, False, False), (asked(), False, False, False), (asked(answered()), True, False, True), (asked(answered("deny")), False, True, True),
+        (asked(answered(), expires_at=4.9), True, False, False), (asked(answered(), digest="other"), True, False, False),
     ],
-)
+)  # fmt: skip
 def test_an_answer_counts_for_this_very_action_while_the_question_was_open(approval, allowed, denied, covers):
     found = state(approval)
 
@@ -90,17 +86,12 @@ STARTED = ToolStarted(call_id="c1", tool="pay", effect=Effect.UNSAFE, key="k", s
 @pytest.mark.parametrize(
     ("approval", "started", "answer"),
     [
-        (asked(answered(), rule=IN_DOUBT), STARTED, "allow"),
-        (asked(answered("deny"), rule=IN_DOUBT), STARTED, "deny"),
-        (asked(answered(), rule=IN_DOUBT), None, None),
-        (asked(answered(), rule="other"), STARTED, None),
-        (asked(rule=IN_DOUBT), STARTED, None),
-        (None, STARTED, None),
-        (asked(answered(), rule=IN_DOUBT), msgspec.structs.replace(STARTED, seq=10), None),
-        (asked(answered(), rule=IN_DOUBT, digest="other"), STARTED, None),
-        (asked(answered(), rule=IN_DOUBT, expires_at=1.0), STARTED, None),
+        (asked(answered(), rule=IN_DOUBT), STARTED, "allow"), (asked(answered("deny"), rule=IN_DOUBT), STARTED, "deny"),
+        (asked(answered(), rule=IN_DOUBT), None, None), (asked(answered(), rule="other"), STARTED, None), (asked(rule=IN_DOUBT), STARTED, None),
+        (None, STARTED, None), (asked(answered(), rule=IN_DOUBT), msgspec.structs.replace(STARTED, seq=10), None),
+        (asked(answered(), rule=IN_DOUBT, digest="other"), STARTED, None), (asked(answered(), rule=IN_DOUBT, expires_at=1.0), STARTED, None),
     ],
-)
+)  # fmt: skip
 def test_a_doubt_is_answered_once_for_the_start_that_it_is_about(approval, started, answer):
     assert consent.answer_in_doubt(state(approval, started=started), made(), "s") == answer
 
@@ -108,16 +99,11 @@ def test_a_doubt_is_answered_once_for_the_start_that_it_is_about(approval, start
 @pytest.mark.parametrize(
     ("approval", "now", "in_doubt", "is_open"),
     [
-        (None, 0.0, False, False),
-        (asked(), 4.9, False, True),
-        (asked(), 5.0, False, False),
-        (asked(answered()), 0.0, False, False),
-        (asked(digest="other"), 0.0, False, False),
-        (asked(), 0.0, True, False),
-        (asked(rule=IN_DOUBT), 0.0, True, True),
+        (None, 0.0, False, False), (asked(), 4.9, False, True), (asked(), 5.0, False, False), (asked(answered()), 0.0, False, False),
+        (asked(digest="other"), 0.0, False, False), (asked(), 0.0, True, False), (asked(rule=IN_DOUBT), 0.0, True, True),
         (asked(rule=IN_DOUBT), 0.0, False, True),
     ],
-)
+)  # fmt: skip
 def test_the_same_question_is_not_asked_twice(approval, now, in_doubt, is_open):
     assert consent.is_asked_about(state(approval), made(), "s", now=now, is_in_doubt=in_doubt) is is_open
 
@@ -125,16 +111,11 @@ def test_the_same_question_is_not_asked_twice(approval, now, in_doubt, is_open):
 @pytest.mark.parametrize(
     ("policy", "boxed", "answer", "kind"),
     [
-        ("ask", "allow", "allow", "allow"),
-        ("ask", "sandbox", "allow", "sandbox"),
-        ("ask", "sandbox", "deny", "deny"),
-        ("allow", "allow", "deny", "deny"),
-        ("deny", "allow", "allow", "deny"),
-        ("sandbox", "allow", "allow", "sandbox"),
-        ("sandbox", "allow", "deny", "deny"),
+        ("ask", "allow", "allow", "allow"), ("ask", "sandbox", "allow", "sandbox"), ("ask", "sandbox", "deny", "deny"), ("allow", "allow", "deny", "deny"),
+        ("deny", "allow", "allow", "deny"), ("sandbox", "allow", "allow", "sandbox"), ("sandbox", "allow", "deny", "deny"),
         ("draft", "allow", "allow", "draft"),
     ],
-)
+)  # fmt: skip
 def test_a_person_lifts_a_question_and_nothing_that_a_policy_forbids(policy, boxed, answer, kind):
     decision = Decision(kind=policy, rule="r", reason="Why.", scope="user", by="policy", consent=boxed)
     said = answered(answer, reason="Said.", approved_by="ada", interrupt=True)
@@ -215,27 +196,17 @@ def decided(kind: Any, scope: str = "default", boxed: Any = "allow") -> Decision
 @pytest.mark.parametrize(
     ("mode", "decision", "call", "kind"),
     [
-        ("ask", decided("ask"), made(), "ask"),
-        ("plan", decided("allow"), made(), "deny"),
-        ("plan", decided("allow"), made("read"), "allow"),
-        ("plan", decided("ask"), made("read"), "ask"),
-        ("plan", decided("deny"), made("read"), "deny"),
-        ("deny-unlisted", decided("ask"), made(), "deny"),
-        ("deny-unlisted", decided("allow"), made(), "allow"),
-        ("bypass", decided("ask"), made(), "allow"),
-        ("bypass", decided("ask", boxed="sandbox"), made(), "sandbox"),
-        ("bypass", decided("ask", "runtime"), made(), "ask"),
-        ("bypass", decided("ask", "hook"), made(), "ask"),
-        ("bypass", decided("deny"), made(), "deny"),
-        ("bypass", decided("sandbox"), made(), "sandbox"),
-        ("accept-edits", decided("ask"), made(risk="write_local"), "allow"),
-        ("accept-edits", decided("ask", "tool"), made(risk="write_local"), "allow"),
+        ("ask", decided("ask"), made(), "ask"), ("plan", decided("allow"), made(), "deny"), ("plan", decided("allow"), made("read"), "allow"),
+        ("plan", decided("ask"), made("read"), "ask"), ("plan", decided("deny"), made("read"), "deny"), ("deny-unlisted", decided("ask"), made(), "deny"),
+        ("deny-unlisted", decided("allow"), made(), "allow"), ("bypass", decided("ask"), made(), "allow"),
+        ("bypass", decided("ask", boxed="sandbox"), made(), "sandbox"), ("bypass", decided("ask", "runtime"), made(), "ask"),
+        ("bypass", decided("ask", "hook"), made(), "ask"), ("bypass", decided("deny"), made(), "deny"), ("bypass", decided("sandbox"), made(), "sandbox"),
+        ("accept-edits", decided("ask"), made(risk="write_local"), "allow"), ("accept-edits", decided("ask", "tool"), made(risk="write_local"), "allow"),
         ("accept-edits", decided("ask", "user"), made(risk="write_local"), "ask"),
-        ("accept-edits", decided("ask"), made(risk="write_local", permission="always_ask"), "ask"),
-        ("accept-edits", decided("ask"), made(), "ask"),
+        ("accept-edits", decided("ask"), made(risk="write_local", permission="always_ask"), "ask"), ("accept-edits", decided("ask"), made(), "ask"),
         ("accept-edits", decided("deny"), made(risk="write_local"), "deny"),
     ],
-)
+)  # fmt: skip
 def test_a_mode_lifts_or_denies_what_it_says(mode, decision, call, kind):
     found = in_mode(mode, decision, call)
 
@@ -286,17 +257,10 @@ def test_a_path_is_read_as_far_as_its_text_tells(path, plain):
 @pytest.mark.parametrize(
     ("glob", "name", "is_meant"),
     [
-        ("secret", "secret", True),
-        ("secret", "secret/a/b", True),
-        ("secret", "secrets", False),
-        ("secret/", "secret", False),
-        ("secret/", "secret/a", True),
-        ("**/key", "key", True),
-        ("**/key", "a/key/b", True),
-        ("Secret", "SECRET/x", True),
-        ("./secret/", "secret/x", True),
+        ("secret", "secret", True), ("secret", "secret/a/b", True), ("secret", "secrets", False), ("secret/", "secret", False), ("secret/", "secret/a", True),
+        ("**/key", "key", True), ("**/key", "a/key/b", True), ("Secret", "SECRET/x", True), ("./secret/", "secret/x", True),
     ],
-)
+)  # fmt: skip
 def test_a_rule_that_forbids_a_folder_means_all_below_it(glob, name, is_meant):
     assert any(fits(folded(name), one) for one in covering_globs(glob)) is is_meant
 
@@ -304,20 +268,11 @@ def test_a_rule_that_forbids_a_folder_means_all_below_it(glob, name, is_meant):
 @pytest.mark.parametrize(
     ("glob", "folder", "deep", "is_reached"),
     [
-        ("a/b", "a", False, True),
-        ("a/b/c", "a", False, False),
-        ("a/b/c", "a", True, True),
-        ("a", "a", True, False),
-        ("*.py", "a", False, True),
-        ("*", "", False, True),
-        ("/etc/x", ".", True, False),
-        ("/etc/x", "/etc", False, True),
-        ("b/*", "a", True, False),
-        ("[ab]/x", "a", False, True),
-        ("[!a]/x", "a", False, False),
-        ("?/x", "a", False, True),
+        ("a/b", "a", False, True), ("a/b/c", "a", False, False), ("a/b/c", "a", True, True), ("a", "a", True, False), ("*.py", "a", False, True),
+        ("*", "", False, True), ("/etc/x", ".", True, False), ("/etc/x", "/etc", False, True), ("b/*", "a", True, False), ("[ab]/x", "a", False, True),
+        ("[!a]/x", "a", False, False), ("?/x", "a", False, True),
     ],
-)
+)  # fmt: skip
 def test_a_glob_reaches_below_a_folder_where_it_can_continue(glob, folder, deep, is_reached):
     assert reaches(glob, folder, is_deep=deep) is is_reached
 
@@ -364,14 +319,10 @@ def test_a_person_s_interrupt_in_a_tool_s_function_is_not_swallowed():
 @pytest.mark.parametrize(
     ("kind", "boxed", "effect", "found"),
     [
-        ("allow", "allow", "unsafe", ("ask", "allow")),
-        ("sandbox", "allow", "unsafe", ("ask", "sandbox")),
-        ("ask", "sandbox", "unsafe", ("ask", "sandbox")),
-        ("ask", "allow", "unsafe", ("ask", "allow")),
-        ("deny", "allow", "unsafe", ("deny", "allow")),
-        ("allow", "allow", "read", ("allow", "allow")),
+        ("allow", "allow", "unsafe", ("ask", "allow")), ("sandbox", "allow", "unsafe", ("ask", "sandbox")), ("ask", "sandbox", "unsafe", ("ask", "sandbox")),
+        ("ask", "allow", "unsafe", ("ask", "allow")), ("deny", "allow", "unsafe", ("deny", "allow")), ("allow", "allow", "read", ("allow", "allow")),
     ],
-)
+)  # fmt: skip
 def test_a_question_about_a_protected_file_lifts_no_sandbox(kind, boxed, effect, found):
     tool = tool_of(Recorder(), "save", effect=effect)
     save = CheckedCall(

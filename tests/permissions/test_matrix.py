@@ -375,18 +375,11 @@ UNSURE_TOO = decision("ask", f"{UNDECIDED} deny y")
 @pytest.mark.parametrize(
     ("said", "rule", "asked"),
     [
-        ([None, None], None, 2),
-        ([None, ALLOWS, DENIES], "a", 2),
-        ([DENIES, ALLOWS], "d", 1),
-        ([UNSURE], UNSURE.rule, 1),
-        ([UNSURE, None], UNSURE.rule, 2),
-        ([UNSURE, DENIES, ALLOWS], "d", 2),
-        ([UNSURE, ALLOWS, DENIES], UNSURE.rule, 2),
-        ([UNSURE, None, DENIES], "d", 3),
-        ([UNSURE, UNSURE_TOO, DENIES], "d", 3),
-        ([UNSURE, UNSURE_TOO], UNSURE.rule, 2),
+        ([None, None], None, 2), ([None, ALLOWS, DENIES], "a", 2), ([DENIES, ALLOWS], "d", 1), ([UNSURE], UNSURE.rule, 1), ([UNSURE, None], UNSURE.rule, 2),
+        ([UNSURE, DENIES, ALLOWS], "d", 2), ([UNSURE, ALLOWS, DENIES], UNSURE.rule, 2), ([UNSURE, None, DENIES], "d", 3),
+        ([UNSURE, UNSURE_TOO, DENIES], "d", 3), ([UNSURE, UNSURE_TOO], UNSURE.rule, 2),
     ],
-)
+)  # fmt: skip
 async def test_the_first_opinion_counts_and_a_rule_that_cannot_say_is_only_made_stricter(said, rule, asked):
     policies = [Says(one) for one in said]
 

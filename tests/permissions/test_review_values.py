@@ -146,26 +146,11 @@ def test_a_question_about_ten_lines_fits_on_one_screen(tmp_path, lines):
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("a b", "a b"),
-        ("a\nb\tc", "a\nb\tc"),
-        ("\r", "\\r"),
-        ("\x1b[2J", "\\x1b[2J"),
-        ("é", "é"),
-        ("a\u200bb", "a\\u200bb"),
-        ("\u115f", "\\u115f"),
-        ("\u2800", "\\u2800"),
-        ("\ufdff", "\ufdff"),
-        ("\ufe00", "\\ufe00"),
-        ("\ufe0f", "\\ufe0f"),
-        ("\ufe10", "\ufe10"),
-        ("\u180a", "\u180a"),
-        ("\u180b", "\\u180b"),
-        ("\u180f", "\\u180f"),
-        ("\u1810", "\u1810"),
-        ("\U000e0100", "\\U000e0100"),
-        ("\ud800", "\\ud800"),
+        ("a b", "a b"), ("a\nb\tc", "a\nb\tc"), ("\r", "\\r"), ("\x1b[2J", "\\x1b[2J"), ("é", "é"), ("a\u200bb", "a\\u200bb"), ("\u115f", "\\u115f"),
+        ("\u2800", "\\u2800"), ("\ufdff", "\ufdff"), ("\ufe00", "\\ufe00"), ("\ufe0f", "\\ufe0f"), ("\ufe10", "\ufe10"), ("\u180a", "\u180a"),
+        ("\u180b", "\\u180b"), ("\u180f", "\\u180f"), ("\u1810", "\u1810"), ("\U000e0100", "\\U000e0100"), ("\ud800", "\\ud800"),
     ],
-)
+)  # fmt: skip
 def test_every_character_that_hides_or_repaints_is_shown_as_an_escape(text, shown):
     assert escaped(text) == shown
 
@@ -187,18 +172,12 @@ def naming(*names: str, key: str = "path", **words: Any) -> CheckedCall:
 @pytest.mark.parametrize(
     ("call", "rules"),
     [
-        (naming("src/a.py"), ("write(path=src/a.py)",)),
-        (naming("src/a.py", "/srv/src/a.py"), ("write(path=src/a.py)",)),
-        (naming("a*b?[c].txt"), ("write(path=a[*]b[?][[]c].txt)",)),
-        (naming("ada", key="customer"), ("write(customer=ada)",)),
-        (naming(), ()),
-        (naming("src", extent="tree"), ()),
-        (naming("src", extent="children"), ()),
-        (naming("a\u200bb"), ()),
-        (of("write", {"path": "a"}), ()),
+        (naming("src/a.py"), ("write(path=src/a.py)",)), (naming("src/a.py", "/srv/src/a.py"), ("write(path=src/a.py)",)),
+        (naming("a*b?[c].txt"), ("write(path=a[*]b[?][[]c].txt)",)), (naming("ada", key="customer"), ("write(customer=ada)",)), (naming(), ()),
+        (naming("src", extent="tree"), ()), (naming("src", extent="children"), ()), (naming("a\u200bb"), ()), (of("write", {"path": "a"}), ()),
         (of("write", {}, subjects=subjects(a=Subject(names=("x",)), b=Subject(names=("y",)))), ()),
     ],
-)
+)  # fmt: skip
 def test_the_rule_on_the_one_thing_that_a_call_names_is_offered(call, rules):
     assert offered(call) == rules
 

@@ -42,28 +42,17 @@ def root(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("rule", "made"),
     [
-        ("Read(src/**)", call("read", path="src/a.py")),
-        ("Read(./src/**)", call("read", path="src/a.py")),
-        ("Read(ROOT/src/**)", call("read", path="src/a.py")),
-        ("Edit(src/**)", call("edit", path="src/a.py", old_text="x", new_text="y")),
-        ("Write(src/**)", call("write", path="src/b.py", content="y")),
-        ("Bash(npm run test:*)", call("shell", command="npm run test -- x")),
-        ("Bash(npm run test *)", call("shell", command="npm run test x")),
-        ("Bash(git * main)", call("shell", command="git push origin main")),
-        ("Bash(git push * main)", call("shell", command="git push -f origin x main")),
-        ("Bash(rm*)", call("shell", command="rm -rf x")),
-        ("Bash(git *push*)", call("shell", command="true && git push origin")),
-        ("mcp__git__log", call("mcp__git__log")),
-        ("mcp__git", call("mcp__git__log")),
-        ("mcp__git__*", call("mcp__git__log")),
-        ("mcp__git(repo=a*)", call("mcp__git__log", repo="abc")),
-        ("Task", call("spawn_agent", agent="Explore")),
-        ("Task(Explore)", call("spawn_agent", agent="Explore")),
-        ("Agent(Explore)", call("spawn_agent", agent="Explore")),
-        ("Skill(deploy)", call("skill", name="deploy")),
-        ("KillShell", call("kill_process")),
+        ("Read(src/**)", call("read", path="src/a.py")), ("Read(./src/**)", call("read", path="src/a.py")),
+        ("Read(ROOT/src/**)", call("read", path="src/a.py")), ("Edit(src/**)", call("edit", path="src/a.py", old_text="x", new_text="y")),
+        ("Write(src/**)", call("write", path="src/b.py", content="y")), ("Bash(npm run test:*)", call("shell", command="npm run test -- x")),
+        ("Bash(npm run test *)", call("shell", command="npm run test x")), ("Bash(git * main)", call("shell", command="git push origin main")),
+        ("Bash(git push * main)", call("shell", command="git push -f origin x main")), ("Bash(rm*)", call("shell", command="rm -rf x")),
+        ("Bash(git *push*)", call("shell", command="true && git push origin")), ("mcp__git__log", call("mcp__git__log")), ("mcp__git", call("mcp__git__log")),
+        ("mcp__git__*", call("mcp__git__log")), ("mcp__git(repo=a*)", call("mcp__git__log", repo="abc")), ("Task", call("spawn_agent", agent="Explore")),
+        ("Task(Explore)", call("spawn_agent", agent="Explore")), ("Agent(Explore)", call("spawn_agent", agent="Explore")),
+        ("Skill(deploy)", call("skill", name="deploy")), ("KillShell", call("kill_process")),
     ],
-)
+)  # fmt: skip
 async def test_a_rule_that_denies_holds_here(root, rule, made):
     assert await status(rule.replace("ROOT", f"/{root}"), made, root) == "denied"
 
@@ -145,28 +134,16 @@ async def test_a_star_in_the_middle_of_a_rule_that_allows_is_one_word(root):
 @pytest.mark.parametrize(
     ("rule", "instead"),
     [
-        ("Read(/src/**)", "read(src/**)"),
-        ("Edit(/src/**)", "edit(/src/**)"),
-        ("Read(~/.ssh/**)", "from `/`"),
-        ("read(~/.ssh/**)", "from `/`"),
-        ("write(path=~/x)", "from `/`"),
-        ("NotebookEdit(a.ipynb)", "Write `edit(a.ipynb)`"),
-        ("NotebookEdit()", "NotebookEdit(path="),
-        ("Bash(git log; id)", "one rule for each"),
-        ("shell(FOO=1)", "names no program"),
-        ("bash(ls)", "write `shell(ls)`"),
-        ("READ(src/*)", "write `read(src/*)`"),
-        ("task(Explore)", "write `spawn_agent(Explore)`"),
-        ("webfetch(domain:example.com)", "write `fetch(domain:example.com)`"),
-        ("WebFetch(domain:)", "its host is empty"),
-        ("fetch(host=)", "its host is empty"),
-        ("WebFetch(domain:https://ann@example.com/a)", "Write `fetch(example.com)`"),
-        ("fetch(https://*.example.com/docs/*)", "Write `fetch(*.example.com)`"),
-        ("fetch(example.com:8080)", "Write `fetch(example.com)`"),
-        ("read(path=)", "Write `read` for every path"),
-        ("Read()", "for 'read', write `read`"),
+        ("Read(/src/**)", "read(src/**)"), ("Edit(/src/**)", "edit(/src/**)"), ("Read(~/.ssh/**)", "from `/`"), ("read(~/.ssh/**)", "from `/`"),
+        ("write(path=~/x)", "from `/`"), ("NotebookEdit(a.ipynb)", "Write `edit(a.ipynb)`"), ("NotebookEdit()", "NotebookEdit(path="),
+        ("Bash(git log; id)", "one rule for each"), ("shell(FOO=1)", "names no program"), ("bash(ls)", "write `shell(ls)`"),
+        ("READ(src/*)", "write `read(src/*)`"), ("task(Explore)", "write `spawn_agent(Explore)`"),
+        ("webfetch(domain:example.com)", "write `fetch(domain:example.com)`"), ("WebFetch(domain:)", "its host is empty"),
+        ("fetch(host=)", "its host is empty"), ("WebFetch(domain:https://ann@example.com/a)", "Write `fetch(example.com)`"),
+        ("fetch(https://*.example.com/docs/*)", "Write `fetch(*.example.com)`"), ("fetch(example.com:8080)", "Write `fetch(example.com)`"),
+        ("read(path=)", "Write `read` for every path"), ("Read()", "for 'read', write `read`"),
     ],
-)
+)  # fmt: skip
 def test_what_would_mean_something_else_is_refused_with_what_to_write(rule, instead):
     with pytest.raises(ConfigurationError) as error:
         deny(rule)
@@ -183,22 +160,13 @@ def test_what_is_a_host_is_not_refused(host):
 @pytest.mark.parametrize(
     ("rule", "instead"),
     [
-        ("write(src/*, docs/*)", "one rule for each"),
-        ("write(src/*,docs/*)", "one rule for each"),
-        ("write(path=src/a, docs/b)", "one rule for each"),
-        ("read(a)(b)", "one rule with one"),
-        ("Bash(ls)(rm:*)", "one rule with one"),
-        ("pay(to=ann)(amount=5)", "one rule with one"),
-        ("read(path:secrets)", "write `read(secrets)`"),
-        ("Edit(path: src/**)", "write `edit(src/**)`"),
-        ("shell(command:rm *)", "write `shell(rm *)`"),
-        ("fetch(host:example.com)", "write `fetch(example.com)`"),
-        ("Task(agent:Explore)", "write `spawn_agent(Explore)`"),
-        ("shell(rm: *)", "Write `rm:*`"),
-        ("shell('rm -rf')", "without quotes: `rm -rf`"),
-        ('shell("git push":*)', "without quotes: `git push`"),
+        ("write(src/*, docs/*)", "one rule for each"), ("write(src/*,docs/*)", "one rule for each"), ("write(path=src/a, docs/b)", "one rule for each"),
+        ("read(a)(b)", "one rule with one"), ("Bash(ls)(rm:*)", "one rule with one"), ("pay(to=ann)(amount=5)", "one rule with one"),
+        ("read(path:secrets)", "write `read(secrets)`"), ("Edit(path: src/**)", "write `edit(src/**)`"), ("shell(command:rm *)", "write `shell(rm *)`"),
+        ("fetch(host:example.com)", "write `fetch(example.com)`"), ("Task(agent:Explore)", "write `spawn_agent(Explore)`"), ("shell(rm: *)", "Write `rm:*`"),
+        ("shell('rm -rf')", "without quotes: `rm -rf`"), ('shell("git push":*)', "without quotes: `git push`"),
     ],
-)
+)  # fmt: skip
 def test_a_rule_that_no_call_matches_is_refused_with_what_to_write(rule, instead):
     with pytest.raises(ConfigurationError) as error:
         deny(rule)

@@ -62,19 +62,10 @@ def told(policy: Any, *tools: Any) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("rule", "near"),
     [
-        ("raed", "read"),
-        ("READ", "read"),
-        ("bash", "shell"),
-        ("deploy", ""),
-        ("fs_*", ""),
-        ("mcp__git", ""),
-        ("pya", "pay"),
-        ("read(pat=x)", "path"),
-        ("Read(file_path=x)", "path"),
-        ("pay(amuont=5)", "amount"),
-        ("fetch(hots=x)", "host"),
+        ("raed", "read"), ("READ", "read"), ("bash", "shell"), ("deploy", ""), ("fs_*", ""), ("mcp__git", ""), ("pya", "pay"), ("read(pat=x)", "path"),
+        ("Read(file_path=x)", "path"), ("pay(amuont=5)", "amount"), ("fetch(hots=x)", "host"),
     ],
-)
+)  # fmt: skip
 def test_a_rule_that_no_call_can_match_is_told_with_the_name_that_may_be_meant(tmp_path, rule, near):
     tools = [*file_tools(tmp_path), fetch_tool(), named("pay", {"amount": {}, "to": {}})]
 

@@ -119,15 +119,11 @@ def test_a_setting_is_read_as_git_reads_it(tmp_path: Path, setting: str):
 @pytest.mark.parametrize(
     ("setting", "name"),
     [
-        ("core.sshCommand ssh -F sshcfg", "sshcfg"),
-        ("core.sshCommand ssh -oUserKnownHostsFile=x -F sshcfg", "sshcfg"),
-        ("diff.external sh tools/d.sh", "tools/d.sh"),
-        ("diff.x.textconv python3 -m conv", "conv.py"),
-        ("filter.x.clean python3 -m pkg.conv --flag", "pkg/conv.py"),
-        ("core.pager env A=1 ./pgr", "pgr"),
-        ("credential.helper store --file creds", "creds"),
+        ("core.sshCommand ssh -F sshcfg", "sshcfg"), ("core.sshCommand ssh -oUserKnownHostsFile=x -F sshcfg", "sshcfg"),
+        ("diff.external sh tools/d.sh", "tools/d.sh"), ("diff.x.textconv python3 -m conv", "conv.py"),
+        ("filter.x.clean python3 -m pkg.conv --flag", "pkg/conv.py"), ("core.pager env A=1 ./pgr", "pgr"), ("credential.helper store --file creds", "creds"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("exists", [True, False])
 def test_no_word_of_a_program_that_git_is_configured_to_run_names_a_file_that_a_command_writes(
     tmp_path: Path, setting: str, name: str, exists: bool

@@ -34,8 +34,7 @@ __all__ = [
 ]
 
 
-# --- Views: what permissions ask of a session on every call. A view says it at once; of any other session, its state is
-# asked.
+# --- Views: what permissions ask of a session on every call. A view says it at once; of any other session, its state is asked.
 
 
 def subjects_of(call: CheckedCall) -> Mapping[str, Subject] | None:
@@ -70,12 +69,10 @@ def granted_in(session: SessionView) -> tuple[RulesGranted, ...]:
     return session.state.granted if known is None else known
 
 
-# --- Lines of shell before the rules: what each simple command of a call would start and touch. Holds no rule and
-# decides nothing.
+# --- Lines.
 
 _ACCESS = {"read": ("read", "grep", "glob", "list"), "write": ("write", "edit", "read", "grep", "glob", "list")}
 """The tools whose rules on `path` speak of a path that a command reads or writes. A program that may write a file may read it too."""
-
 
 FILE_TOOLS = frozenset(name for names in _ACCESS.values() for name in names)
 """The tools whose rules on `path` hold for commands, too."""
@@ -212,10 +209,8 @@ def _judged(given: ShellLine) -> JudgedLine:
     named, doubts = _expanded(line, given)
     reached = tuple(place for one in named for place in _reached(one, given, start.path))
     doubts += [Doubt(reason=one.unknown, text=one.subject.names[0]) for one in reached if one.unknown][:1]
-    if doubts:
-        line = structs.replace(line, doubts=(*line.doubts, *doubts))
     return JudgedLine(
-        line=line,
+        line=structs.replace(line, doubts=(*line.doubts, *doubts)),
         reached=reached,
         folder=start.path if start.relative is None else start.relative,
         redirects=any(one.writes for one in line.redirections),
@@ -250,12 +245,12 @@ def _expanded(line: Line, given: ShellLine) -> tuple[list[Touched], list[Doubt]]
 
 def _brought(line: Line, given: ShellLine) -> Iterator[tuple[Invocation, str]]:
     """Yield the commands that only read, but would start what the project brings."""
-    why_of = given.brought
-    for one in line.invocations if why_of is not None else ():
-        started = (one.program, *one.before) if why_of is not None and changes_nothing(one) else ()
-        reasons = [why_of(program, at) for program in started for at in one.folders] if why_of is not None else []
-        if any(reasons):
-            yield one, next(filter(None, reasons))
+    if (why_of := given.brought) is None:
+        return
+    for one in filter(changes_nothing, line.invocations):
+        reasons = (why_of(program, at) for program in (one.program, *one.before) for at in one.folders)
+        if why := next(filter(None, reasons), ""):
+            yield one, why
 
 
 def _is_repository(one: Invocation, given: ShellLine) -> bool:

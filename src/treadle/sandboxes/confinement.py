@@ -39,6 +39,17 @@ from treadle.tools.protected import SEALED, UNDER_WAY
 __all__ = ["OWN", "TEMPORARY", "Confinement", "Places", "lies_in", "lifted_folder"]
 
 
+_LIMITS = (
+    "cpu_seconds",
+    "memory_bytes",
+    "max_processes",
+    "max_file_bytes",
+    "disk_bytes",
+    "temporary_bytes",
+    "max_output_bytes",
+)
+
+
 class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metaclass=NamedOptions):
     """What a confined program may reach and use up. Everything else is closed to it.
 
@@ -82,20 +93,10 @@ class Confinement(msgspec.Struct, Documented, frozen=True, kw_only=True, metacla
                 isinstance(one, str) and one and "\0" not in one for one in value
             ):
                 raise ConfigurationError(f"Confinement: {name} must be a list of paths; got {shown(value)}.")
-        for name in (
-            "cpu_seconds",
-            "memory_bytes",
-            "max_processes",
-            "max_file_bytes",
-            "disk_bytes",
-            "temporary_bytes",
-            "max_output_bytes",
-        ):
+        for name in _LIMITS:
             value = getattr(self, name)
-            is_optional = name not in ("temporary_bytes", "max_output_bytes")
-            if (value is None and is_optional) or (
-                isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-            ):
+            is_left_out = value is None and name not in ("temporary_bytes", "max_output_bytes")
+            if is_left_out or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0):
                 continue
             raise ConfigurationError(f"Confinement: {name} must be a positive number; got {shown(value)}.")
 
@@ -137,15 +138,7 @@ TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - the program's own, 
 OWN = ("/proc", "/run", "/dev", *TEMPORARY)
 """What a command gets of its own, or not at all: processes, sockets of services, devices, and temporary files."""
 _KEPT_OF_GIT = (
-    "config",
-    "config.worktree",
-    "commondir",
-    "gitdir",
-    "hooks",
-    "remotes",
-    "branches",
-    "modules",
-    "worktrees",
+    *("config", "config.worktree", "commondir", "gitdir", "hooks", "remotes", "branches", "modules", "worktrees"),
     *UNDER_WAY,
 )
 """What stays read-only of a repository whose history may be written: who writes it has git run a program later."""

@@ -52,19 +52,7 @@ _VALUES = frozenset(
     )
 )
 """Keys whose values name what git neither runs nor obeys."""
-_STARTS = [
-    "fsmonitor",
-    "textconv",
-    "command",
-    "external",
-    "clean",
-    "smudge",
-    "process",
-    "program",
-    "defaultkeycommand",
-    "alternaterefscommand",
-    "showsignature",
-]
+_STARTS = "fsmonitor textconv command external clean smudge process program defaultkeycommand alternaterefscommand showsignature".split()  # noqa: SIM905 - read better as text
 """Keys by which a command of git that only reads starts a program, in whatever section."""
 _STARTING = re.compile(rf"(?im)(?<![\w-])({'|'.join(_STARTS)})[ \t]*(?:=[ \t]*(.*))?$")
 _SIGNED = re.compile(r"%[-+ ]?G|%\(\*?signature")

@@ -822,13 +822,6 @@ class Bubblewrap(_Confined):
 
     @checked
     def _launch(self, command: Command, numbers: Sequence[int], channel: int | None = None) -> Launch:
-        """Return what is started for a command.
-
-        Args:
-            numbers: Two descriptors that it reads from when it starts, and one in which it tells that the command was started; without the last
-                it tells nobody.
-            channel: The number of the open file of a proxy that it reaches its hosts by.
-        """
         about, places, has_network = self.confinement, self._places_now(command), self._has_network(command)
         reads, calls, *told = numbers
         options = [*_NAMESPACES, "--uid", str(os.getuid() or 1000), "--gid", str(os.getgid() or 1000)]
@@ -919,13 +912,6 @@ class Landlock(_Confined):
 
     @checked
     def _launch(self, command: Command, numbers: Sequence[int], channel: int | None = None) -> Launch:
-        """Return what is started for a command.
-
-        Args:
-            numbers: Two descriptors that it reads from when it starts, and one in which it tells that the command was started; without the last
-                it tells nobody.
-            channel: The number of the open file of a proxy. Not used: no single host is lifted here.
-        """
         about, has_network = self.confinement, self._has_network(command)
         if self._hosts(command):
             raise OSError("The sandbox landlock cannot lift single hosts. It needs: network *, or unconfined")

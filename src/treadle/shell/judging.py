@@ -446,18 +446,10 @@ def losing_words(words: tuple[str, ...]) -> tuple[str, ...]:
     if program != "git":
         return tuple(word for word in rest if _has(word, _DELETING.get(program, frozenset())))
     subcommand, *rest = (*rest, "")
-    behind = zip(
-        ["", *rest], rest, strict=False
-    )  # a `--` may be the value of the option before it, and ends nothing then
-    end = next(
-        (at for at, (before, word) in enumerate(behind) if word == "--" and not before.startswith("-")), len(rest)
-    )
     known_values = (CHANGING_GIT.get(subcommand) or PROGRAMS.get(f"git {subcommand}", CHANGING_GIT["tag"])).values
-    found = [
-        word
-        for word in rest[: end + 1]
-        if _has(_without_value(word, known_values), LOSING.get(subcommand, frozenset()))
-    ]
+    losing = LOSING.get(subcommand, frozenset())
+    # Behind a `--` too, which may be the value of the option before it.
+    found = [word for word in rest if _has(_without_value(word, known_values), losing)]
     if subcommand in LOSING.get(subcommand, ()):
         found.append(subcommand)
     if subcommand in ("fetch", "pull", "push"):
@@ -526,39 +518,26 @@ def _join(folder: str, path: str) -> str:
 def _paths(one: Invocation, found: Known) -> Iterator[Touched]:
     """Yield every path that a command may touch. Where nothing is known of it each word may be one, and it may be written."""
     program = found.program
-    for text in (part for word in one.settings for part in _parts(word)[1:]):
-        yield from (Touched(path=_join(folder, text), access="write") for folder in one.folders)
-    named: list[tuple[str, int, Access]]
-    extent: Extent
+    extent: Extent = "tree"
+    named: list[tuple[str, int, Access]] = [(part, 0, "write") for word in one.settings for part in _parts(word)[1:]]
     if program is None or found.problem:
         access: Access = "read" if one.program in ("source", ".") else "write"
-        named = [(text, at, access) for at, word in enumerate(one.words) if at for text in _parts(word)]
-        named += (
-            [(".git/config", 0, "write")]
-            if one.program == "git" and {"config", "remote", "submodule"} & set(one.words)
-            else []
-        )
-        named += (
-            [(".", 0, "write")]
-            if program is not None and program.deep is None and all(word.startswith("-") for word in found.operands)
-            else []
-        )
-        extent = "tree"
+        named += [(text, at, access) for at, word in enumerate(one.words) if at for text in _parts(word)]
+        if one.program == "git" and not {"config", "remote", "submodule"}.isdisjoint(one.words):
+            named.append((".git/config", 0, "write"))
+        if program is not None and program.deep is None and all(word.startswith("-") for word in found.operands):
+            named.append((".", 0, "write"))
     elif program.operands in ("git", "git_paths"):
         yield from _of_git(one, found, program)
-        return
     else:
-        named = _named(one, found, program)
+        own = _named(one, found, program)
         is_deep = program.deep is None or not program.deep.isdisjoint(found.options)
         extent = "tree" if is_deep else program.folder
-        if is_deep and program.does == "reads" and not named:
-            named = [(".", 0, "read")]
-    for text, at, access in named:
-        for folder in one.folders:
-            path = _join(folder, text)
-            yield Touched(path=path, access=access, extent=extent, is_pattern=at in one.patterns)
-    if "/" in one.program:
-        for folder in one.folders:
+        named += own or ([(".", 0, "read")] if is_deep and program.does == "reads" else [])
+    for folder in one.folders:
+        for text, at, access in named:
+            yield Touched(path=_join(folder, text), access=access, extent=extent, is_pattern=at in one.patterns)
+        if "/" in one.program:
             yield Touched(path=_join(folder, one.program), access="read", extent="itself", is_program=True)
 
 
@@ -607,49 +586,54 @@ def _parts(word: str) -> list[str]:
 
 def _of_git(one: Invocation, found: Known, program: Program) -> Iterator[Touched]:
     """Yield what a subcommand of git touches: the files that it names, and all of them where it shows what is in files that it does not name."""
-    has_pattern = found.name == "git grep" and not program.texts & found.options and "-e" not in found.options
+    has_pattern = found.name == "git grep" and "-e" not in found.options
     places = found.places[1:] if has_pattern else found.places  # also behind a `--`
     operands = [one.words[at] for at in places]
     end = one.words.index("--") if "--" in one.words else len(one.words)
     behind = [word for at, word in zip(places, operands, strict=True) if at > end]
     shows = program.shows is None or not program.shows.isdisjoint(found.options)
     objects = [word.partition(":")[2] for word in operands if ":" in word and not word.startswith(":")]
-    by_number = any(map(_OBJECT.fullmatch, operands)) and found.name in ("git cat-file", "git show", "git diff")
     outside = [
         word for word in operands if word != "/dev/null" and (word.startswith(("/", "..", "~")) or "/../" in word)
     ]
-    is_named = bool(behind) or (bool(operands) and len(objects) == len(operands))
-    named: Sequence[str]
+    named: Sequence[str] = behind or operands
     access: Access = "read"
-    extent: Extent
+    extent: Extent = "tree"
     if program.does == "writes":
-        named, access = (behind or operands), "write"
-        is_pattern = any(word.startswith(":") or word in (".", "./") or set(word) & set("*?[") for word in named)
-        extent = "tree" if is_pattern or program.folder == "tree" else "itself"
+        access = "write"
+        is_deep = program.folder == "tree" or any(map(_PATHSPEC.match, named))
+        extent = "tree" if is_deep else "itself"
     elif program.operands == "git_paths" and not shows:
-        named, access, extent = operands, "read", program.folder
-    elif shows and (
-        not is_named or by_number or any(word.startswith(":") or set(word) & set("*?[") for word in behind)
+        named, extent = operands, program.folder
+    elif not shows:
+        named = behind or outside
+    elif (
+        not (behind or (operands and len(objects) == len(operands)))
+        or any(map(_PATHSPEC.match, behind))
+        or _is_by_number(found, operands)
     ):
         yield Touched(path=".", access="read", from_root=True)
-        named, access, extent = outside, "read", "tree"  # `git diff` compares files of which one is outside, too
+        named = outside  # `git diff` compares files of which one is outside, too
     else:
-        named, access, extent = (behind or (operands if shows else outside)), "read", "tree"
-        for text in objects if shows else ():
-            if text.startswith(("./", "../")):  # git takes it from the folder in which it starts
-                yield from (Touched(path=_join(at, text), access="read") for at in one.folders)
-            else:
-                yield from (Touched(path=end, access="read", from_root=True) for end in _ends(text))
-            named = [word for word in named if ":" not in word]
+        named = [word for word in named if ":" not in word] if objects else named
+        for text in (
+            objects
+        ):  # git takes it from the top of a repository, below which the root folder may lie, or from where it starts
+            is_here, parts = text.startswith(("./", "../")), text.split("/")
+            ends = ("/".join(parts[at:]) or "." for at in range(min(len(parts), _MAX_TAILS)))
+            paths = (_join(at, text) for at in one.folders) if is_here else ends
+            yield from (Touched(path=path, access="read", from_root=not is_here) for path in paths)
     for text in [*named, *found.paths]:
         for folder in one.folders:
             yield Touched(path=_join(folder, text), access=access, extent=extent)
 
 
-def _ends(path: str) -> list[str]:
-    """Return each end of a path from the top of a repository: the root folder may lie below the top."""
-    parts = path.split("/")
-    return ["/".join(parts[at:]) or "." for at in range(min(len(parts), _MAX_TAILS))]
+def _is_by_number(found: Known, operands: Sequence[str]) -> bool:
+    return found.name in ("git cat-file", "git show", "git diff") and any(map(_OBJECT.fullmatch, operands))
+
+
+_PATHSPEC = re.compile(r":|\.(?:/)?$|.*[*?\[]", re.DOTALL)
+"""A path of git that may mean more than one file."""
 
 
 # --- Inner: what a command starts in its turn, as far as its words show it, so that a rule that denies finds it. It allows nothing.

@@ -224,7 +224,7 @@ _TOKEN = re.compile(
       (?P<blank> [ \t]+ | \\\n | \#[^\n]* )
     | (?P<redirection> (?: [0-9]* (?: <<< | << | <> | <& | >> | >& | >\| | < | > ) | &>> | &> ) (?!\() ) [ \t]*
     | (?P<sign> && | \|\| | \|& | ;; | ;& | [;|&()<>\n] )
-    | (?P<word> (?: [^ \t\n;|&()<>'"\\] | \\.? | '[^']*(?:'|\Z) | "(?:[^"\\]|\\.)*(?:"|\\?\Z) )+ )
+    | (?P<word> (?: [^ \t\n;|&()<>'"\\] | \\(?:.|\Z) | '[^']*(?:'|\Z) | "(?:[^"\\]|\\.)*(?:"|\\?\Z) )+ )
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -232,7 +232,7 @@ _TOKEN = re.compile(
 _PART = re.compile(
     r"""'(?P<single>[^']*)'?|"(?P<double>(?:[^"\\]|\\.)*)(?:"|\\?\Z)|\\(?P<escaped>.?)|[^'"\\]+""", re.DOTALL
 )
-_CLOSED = re.compile(r"""(?:[^'"\\]|\\.?|'[^']*'|"(?:[^"\\]|\\.)*")*""", re.DOTALL)
+_CLOSED = re.compile(r"""(?:[^'"\\]|\\(?:.|\Z)|'[^']*'|"(?:[^"\\]|\\.)*")*""", re.DOTALL)
 _ESCAPE = re.compile(r"\\([$`\"\\])")
 _EXPANDED = re.compile(r"""\$[\w{(\[@*#?$!'"-]|`|(?:^|[:=])~|\{(?!\})|\\\n""")
 """What the shell makes into something else; `{}` and the `~` of `HEAD~1` are themselves."""
