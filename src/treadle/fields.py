@@ -91,7 +91,9 @@ def _mapping(kind: type, inner: tuple[Any, ...]) -> Kind:
     if len(inner) != 2:
         return Kind(lambda value: isinstance(value, base), "a mapping")
     key, item = (kind_of(one) for one in inner)
-    text = "a mapping" if item is ANYTHING else f"a mapping from {_many(key)} to {_many(item)}"
+    if item is ANYTHING:
+        return Kind(lambda value: isinstance(value, base) and all(map(key.fits, value)), "a mapping")
+    text = f"a mapping from {_many(key)} to {_many(item)}"
     return Kind(
         lambda value: isinstance(value, base) and all(key.fits(k) and item.fits(v) for k, v in value.items()), text
     )

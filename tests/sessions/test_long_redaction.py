@@ -25,6 +25,14 @@ def test_a_secret_anywhere_in_a_long_text_is_found(secret: str, start: int) -> N
 
 
 @pytest.mark.row("N10")
+@pytest.mark.parametrize(
+    "name", ["PassWord", "pa\u017f\u017fword", "author\u0130zation", "author\u0131zation", "to\u212aen"]
+)
+def test_a_field_is_found_however_the_letters_of_its_name_are_written(name: str) -> None:
+    assert Redactor().text(f"{name}=canary-4711") == f"{name}=[redacted]"
+
+
+@pytest.mark.row("N10")
 def test_a_key_in_use_is_removed_from_megabytes() -> None:
     remember(["canary-of-slices", "canary-of-slices-and-more"])
     content = b"x" * 1_000_000 + b"canary-of-slices" * 2 + b"y" * 2_000_000 + b"canary-of-slices-and-more"

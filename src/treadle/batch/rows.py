@@ -131,6 +131,7 @@ def row_of(task: BatchTask, repeat: int, state: SessionState, ending: Ending) ->
     run = state.run
     assert run is not None
     calls, spent = state.call_records(), run.spent
+    failed = [f"{call.name}: {call.status}" for call in calls if call.status != "ok"]
     return BatchRow(
         id=task.id,
         repeat=repeat,
@@ -146,7 +147,7 @@ def row_of(task: BatchTask, repeat: int, state: SessionState, ending: Ending) ->
         output_tokens=spent.usage.output_tokens,
         steps=run.steps,
         tool_calls=len(calls),
-        tool_failures=dict(Counter(f"{call.name}: {call.status}" for call in calls if call.status != "ok")),
+        tool_failures=dict(Counter(failed)) if failed else {},
         seconds=round(spent.wall_seconds, 3),
         budget=ending.budget,
         session_id=state.id,
@@ -246,8 +247,8 @@ class RowFile:
             ConfigurationError: The file cannot be written.
         """
         assert self._file is not None
-        said = {name: value for name in _SAID if (value := getattr(row, name))}
-        shown = msgspec.structs.replace(row, **self._redactor.value(msgspec.to_builtins(said)))
+        said = self._redactor.value(msgspec.to_builtins([getattr(row, name) for name in _SAID]))
+        shown = msgspec.structs.replace(row, **dict(zip(_SAID, said, strict=True)))
         try:
             self._file.write(self._encoder.encode(shown) + b"\n")
             self._file.flush()

@@ -463,16 +463,16 @@ class _Here(_Sessions):
 
     async def row(self, task: BatchTask, repeat: int) -> BatchRow:
         session_id = self.id_of(task, repeat)
-        with VendorBatches.asked_by(session_id):
-            for _ in range(_HELD_SECONDS):
-                try:
-                    return await self._row(task, repeat, session_id)
-                except SessionHeld:
-                    await asyncio.sleep(1)
-            return await self._row(task, repeat, session_id)
+        VendorBatches.ask_for(session_id)
+        for _ in range(_HELD_SECONDS):
+            try:
+                return await self._row(task, repeat, session_id)
+            except SessionHeld:
+                await asyncio.sleep(1)
+        return await self._row(task, repeat, session_id)
 
     async def _row(self, task: BatchTask, repeat: int, session_id: str) -> BatchRow:
-        async with open_session(self.journal, id=session_id, clock=self.clock, on_store_failure="stop") as session:
+        async with open_session(self.journal, id=session_id, clock=self.clock) as session:
             run = session.state.run
             if run is None:
                 begun = self._agent.stream(

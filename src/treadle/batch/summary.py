@@ -110,17 +110,18 @@ class Tally:
         self.rows += 1
         self.statuses[row.status] += 1
         self.reasons[row.reason or row.status] += 1
-        self.tool_failures.update(row.tool_failures)
+        if row.tool_failures:
+            self.tool_failures.update(row.tool_failures)
         self.scored += row.passed is not None
         self.passed += row.passed is True
         self.unpriced += row.cost is None
-        self.cost += row.amount
+        self.cost += (amount := row.amount)
         self.tokens[0] += row.input_tokens
         self.tokens[1] += row.output_tokens
         self.tool_calls += row.tool_calls
         self.steps.append(row.steps)
         self.seconds.append(row.seconds)
-        self.costs.append(float(row.amount))
+        self.costs.append(float(amount))
 
     def summary(self, *, others: int = 0, unfinished: int = 0, ended_by: str = "") -> BatchSummary:
         """Return what the rows come to."""

@@ -166,14 +166,9 @@ class VendorBatches:
             self._file.close()
 
     @staticmethod
-    @contextlib.contextmanager
-    def asked_by(session_id: str) -> Iterator[None]:
-        """Say in which session the requests inside are made."""
-        token = _session.set(session_id)
-        try:
-            yield
-        finally:
-            _session.reset(token)
+    def ask_for(session_id: str) -> None:
+        """Say for which session this asyncio task makes its requests from now on."""
+        _session.set(session_id)
 
     async def ask(self, service: "_Service", body: bytes) -> _Finished:
         """Return the answer to a request.
