@@ -276,7 +276,7 @@ class Loop:
         connection = http.client.HTTPConnection(address.hostname, address.port, timeout=self.job.model_timeout)
         body: dict[str, Any] = {
             "model": self.job.model,
-            "messages": self.messages,
+            "messages": self.told(),
             "stream": True,
             "stream_options": {"include_usage": True},
         }
@@ -296,6 +296,9 @@ class Loop:
         answer = self.assembled(self.events(response))
         connection.close()
         return 200, answer
+
+    def told(self) -> list[dict[str, Any]]:
+        return self.messages
 
     def events(self, response: http.client.HTTPResponse) -> Any:
         decode = self.decoder()
@@ -393,6 +396,18 @@ class Renaming(Loop):
         return super().as_call({**piece, "id": piece["id"] and f"own_{len(self.messages)}_{piece['id']}"}, number)
 
 
+class Texting(Loop):
+    """It is right too: it tells the model calls and results as texts."""
+
+    def told(self) -> list[dict[str, Any]]:
+        return [
+            {"role": "user", "content": f"Result: {one['content']}"}
+            if one["role"] == "tool"
+            else {"role": one["role"], "content": one["content"] or str(one["tool_calls"])}
+            for one in self.messages
+        ]
+
+
 def adapter_of(kind: type[Loop]) -> Any:
     def adapter(job: Job) -> dict[str, Any]:
         return kind(job).run()
@@ -404,3 +419,7 @@ def adapter_of(kind: type[Loop]) -> Any:
 
 right = adapter_of(Loop)
 renaming = adapter_of(Renaming)
+texting = adapter_of(Texting)
+FORMED = ("-contents/forged-roles", "-parallel/three", "-parallel/fifty", "-parallel/steps")
+"""What is about the form in which a dialect tells calls and results."""
+texting.offers = (*OFFERS, "texts", "-histories", *FORMED)

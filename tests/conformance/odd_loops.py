@@ -4,7 +4,7 @@ import os
 import threading
 from typing import Any
 
-from bare_loop import OFFERS, Loop, adapter_of
+from bare_loop import OFFERS, Loop, Texting, adapter_of
 from broken_loops import AssemblesByArrival, DropsTheTextOfCalls
 
 
@@ -25,5 +25,15 @@ def unforked(job: Any) -> dict[str, Any]:
 unforked.offers = OFFERS
 unforked.forks = False
 
+
+class Silent(Texting):
+    """It tells the model calls, and no results."""
+
+    def told(self) -> list[dict[str, Any]]:
+        return [one for one in super().told() if not str(one["content"]).startswith("Result: ")]
+
+
+silent = adapter_of(Silent)
+silent.offers = (*OFFERS, "texts")
 by_arrival = adapter_of(AssemblesByArrival)
 without_texts = adapter_of(DropsTheTextOfCalls)

@@ -76,6 +76,26 @@ async def test_a_program_in_any_language_finds_its_job_in_a_file_and_the_tools_o
     assert found["parallel/three", "gemini"][0] == "not offered"
 
 
+async def test_a_loop_that_tells_results_as_texts_is_judged_by_the_texts():
+    scenarios = scenarios_of(["arguments", "schemas", "contents", "parallel", "timeouts"])
+    right = await run_suite(subject("bare_loop:texting"), scenarios, dialects=["chat"])
+    silent = await run_suite(subject("odd_loops:silent"), scenarios_of(["arguments/cut-off"]), dialects=["chat"])
+
+    assert [one.scenario for one in right.verdicts if one.outcome == "fails"] == []
+    assert right.count("holds") > 50
+    assert "The call call_1 got 0 results; it needs one." in faults(silent)["arguments/cut-off", "chat"]
+
+
+async def test_what_does_not_fit_the_form_of_a_loop_is_not_offered():
+    scenarios = scenarios_of(["histories/after-cancel", "parallel/three"])
+    report = await run_suite(subject("bare_loop:texting"), scenarios, dialects=["chat"])
+
+    assert {(one.outcome, one.missing) for one in report.verdicts} == {
+        ("not offered", ("histories",)),
+        ("not offered", ("parallel/three",)),
+    }
+
+
 async def test_what_was_judged_can_be_opened():
     report = await run_suite(subject("bare_loop:right"), scenarios_of(["parallel/three"]), dialects=["chat"])
 

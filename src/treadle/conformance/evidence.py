@@ -88,8 +88,10 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """The provider's reasons to refuse requests as they were."""
     executions: tuple[Execution, ...]
     exits: tuple[Exit, ...]
-    proposed: tuple[str, ...] = ()
-    """The ids of the calls that the provider proposed, in order."""
+    proposed: Mapping[str, int] = {}
+    """The calls that the provider proposed, in order: by id, how many requests it had received before."""
+    is_in_texts: bool = False
+    """Whether the loop tells the model calls and results as texts, and not in the dialect's own form."""
 
     @property
     def last(self) -> Exit:
@@ -105,14 +107,24 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         return [one for one in self.ran(tool) if one.is_done]
 
     def results(self, call_id: str) -> list[Item]:
-        """Return the results of one call in the first request that has any. A loop may have given the call another id."""
+        """Return the results of one call in the first request that has any. A loop may have given the call another id.
+
+        Where results are texts, it is all that the next request says in addition as the user.
+        """
+        if self.is_in_texts:
+            return self._texts_after(self.proposed.get(call_id, 0), call_id)
         return next(
             (found for request in self.requests if (found := request.results(self._id_in(request, call_id)))), []
         )
 
+    def _texts_after(self, place: int, call_id: str) -> list[Item]:
+        said = ["\n".join(item.text for item in one.items if item.kind == "user") for one in self.requests[place:][:2]]
+        text = said[-1].removeprefix(said[0]).strip() if len(said) == 2 else ""
+        return [Item(kind="result", id=call_id, text=text)] if text else []
+
     def _id_in(self, request: Request, call_id: str) -> str:
         calls = [item.id for item in request.items if item.kind == "call"]
-        place = self.proposed.index(call_id) if call_id in self.proposed else len(calls)
+        place = list(self.proposed).index(call_id) if call_id in self.proposed else len(calls)
         return call_id if call_id in calls or place >= len(calls) else calls[place]
 
 

@@ -105,6 +105,8 @@ async def run_suite(
 
 
 def _missing(scenario: Scenario, dialect: DialectName, offers: frozenset[str]) -> tuple[str, ...]:
+    if left_out := {f"-{scenario.group}", f"-{scenario.id}"} & offers:
+        return (left_out.pop()[1:],)
     elsewhere = {_next(dialect)} if any(act.is_elsewhere for act in scenario.acts) else set()
     return tuple(sorted((scenario.needs | {dialect} | elsewhere) - offers))
 
@@ -135,7 +137,8 @@ class _Trial:
         self._turns = Script(scenario.turns_in(dialect)).turns
         self._asked = 0
         self._played = 0
-        self._proposed: list[str] = []
+        self._proposed: dict[str, int] = {}
+        self._received: Sequence[Any] = ()
         self._kill_at: int | None = None
         self._running: Running | None = None
 
@@ -152,6 +155,7 @@ class _Trial:
             MockProvider(self._respond, api_key=_API_KEY, lenient_arguments=True) as provider,
             self._service(folder) as addresses,
         ):
+            self._received = provider.requests
             for number, act in enumerate(self._scenario.acts):
                 place = folder / str(number)
                 place.mkdir()
@@ -163,7 +167,8 @@ class _Trial:
             refusals=tuple(str(one) for one in provider.refusals),
             executions=tuple(executions_in(folder / "ledger")),
             exits=tuple(exits),
-            proposed=tuple(dict.fromkeys(self._proposed)),
+            proposed=self._proposed,
+            is_in_texts="texts" in self._subject.about.offers,
         )
 
     @contextlib.asynccontextmanager
@@ -190,7 +195,9 @@ class _Trial:
             return Turn(text="Nobody reads this.")
         turn = self._turns[min(self._played, len(self._turns) - 1)]
         self._played += 1
-        self._proposed += [one.id for one in turn.calls if isinstance(one.id, str)]
+        for call in turn.calls:
+            if isinstance(call.id, str):
+                self._proposed.setdefault(call.id, len(self._received))
         return turn
 
     def _job(self, act: Act, base_url: str, folder: Path) -> dict[str, Any]:
