@@ -53,6 +53,8 @@ RIVALS = {
     "mini_swe": Rival("mini-swe-agent", ("mini-swe-agent", "litellm", "openai"), ("parallel", "stream")),
     "google_adk": Rival("Google ADK", ("google-adk", "litellm", "openai")),
 }
+APART = {"claude_agent_sdk": Rival("Claude Agent SDK", ("claude-agent-sdk",))}
+"""What is held against the conformance suite alone: it starts a program of its own for each run."""
 OURS = {
     "floor_kept": "Bare loop",
     "treadle_peer": "Treadle",
@@ -105,7 +107,9 @@ def set_up(name: str) -> str:
     stamp = folder / "installed.txt"
     if stamp.is_file() and stamp.read_bytes() == pins.read_bytes():
         return ""
-    print(f"Installing {RIVALS[name].title} (once, and again when its pins change)", file=sys.stderr, flush=True)
+    print(
+        f"Installing {(RIVALS | APART)[name].title} (once, and again when its pins change)", file=sys.stderr, flush=True
+    )
     install = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "-r", str(pins)]
     for command in ([sys.executable, "-m", "venv", "--clear", str(folder)], install):
         ran = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -117,13 +121,14 @@ def set_up(name: str) -> str:
 
 def versions(name: str) -> dict[str, str]:
     code = "import json, sys; from importlib.metadata import version; print(json.dumps({p: version(p) for p in sys.argv[1:]}))"
-    packages = RIVALS[name].packages if name in RIVALS else ("aiohttp",) if name == FLOOR else ("treadle", "aiohttp")
+    rival = (RIVALS | APART).get(name)
+    packages = rival.packages if rival else ("aiohttp",) if name == FLOOR else ("treadle", "aiohttp")
     command = [python_of(_peer(name)), "-c", code, *packages]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 def _peer(name: str) -> str:
-    return f"{name}_peer" if name in RIVALS else name
+    return f"{name}_peer" if name in RIVALS | APART else name
 
 
 # --- measuring

@@ -25,14 +25,13 @@ import rivals
 from run import python_of
 
 from treadle.conformance import SCENARIOS, AdapterSubject, Report, Verdict, run_suite
+from treadle.conformance.scenario import DialectName
 
 RESULTS = HERE / "results.json"
 ROUNDS = 2
 SECONDS = 90.0
 """How long one process may take. Libraries that load much, on a machine that is busy, need more than Treadle's own tests."""
 SIDE_BY_SIDE = 4
-DIALECT = "chat"
-"""The one dialect that all of them speak."""
 
 
 class Library(NamedTuple):
@@ -41,6 +40,7 @@ class Library(NamedTuple):
     title: str
     forms: Mapping[str, str]
     """What each form of its adapter is, by the adapter's name."""
+    dialect: DialectName = "chat"
 
 
 _DOCUMENTED = {"adapter": ""}
@@ -54,7 +54,10 @@ LIBRARIES = {
     "strands": Library("Strands Agents", {**_DOCUMENTED, "advised": "inputSchema, one by one, checked endings"}),
     "google_adk": Library("Google ADK", _DOCUMENTED),
     "agno": Library("Agno", _DOCUMENTED),
+    "smolagents": Library("smolagents", _DOCUMENTED),
     "llm": Library("llm", _DOCUMENTED),
+    "mini_swe": Library("mini-swe-agent", _DOCUMENTED),
+    "claude_agent_sdk": Library("Claude Agent SDK", _DOCUMENTED, "anthropic"),
 }
 
 
@@ -112,14 +115,19 @@ async def _judged(name: str, form: str) -> dict[str, Any]:
         print(f"{LIBRARIES[name].title}, {form}, round {number + 1} of {ROUNDS}", file=sys.stderr, flush=True)
         reports.append(
             await run_suite(
-                _subject(name, form), SCENARIOS, dialects=[DIALECT], side_by_side=SIDE_BY_SIDE, seconds=SECONDS
+                _subject(name, form),
+                SCENARIOS,
+                dialects=[LIBRARIES[name].dialect],
+                side_by_side=SIDE_BY_SIDE,
+                seconds=SECONDS,
             )
         )
     return {
         "title": LIBRARIES[name].title,
         "form": LIBRARIES[name].forms[form],
+        "dialect": LIBRARIES[name].dialect,
         "when": began,
-        "versions": rivals.versions(name) if name in rivals.RIVALS else {"treadle": _own_version()},
+        "versions": {"treadle": _own_version()} if name == "treadle" else rivals.versions(name),
         "verdicts": _verdicts(reports),
     }
 

@@ -69,10 +69,14 @@ def _said(results: Results) -> str:
     days = sorted({judged["when"][:10] for judged in results["subjects"].values()})
     return (
         f"`{results['command']}`, {' and '.join(days)}, {machine['system']} {machine['machine']}, {machine['processors']} processors, "
-        f"Python {machine['python']}. Each library ran the suite {'twice' if results['rounds'] == 2 else results['rounds']} "
-        "in Chat Completions. "
+        f"Python {machine['python']}. Each library ran {'twice' if results['rounds'] == 2 else results['rounds']} "
+        f"the {_known_in('chat')} of the {len(SCENARIOS)} scenarios whose failure exists in Chat Completions. "
         + (f"These differed, and count as failures: {', '.join(differs)}." if differs else "No verdict differed.")
     )
+
+
+def _known_in(dialect: str) -> int:
+    return sum(dialect in one.dialects for one in SCENARIOS)
 
 
 def _lists(results: Results) -> str:
