@@ -69,6 +69,8 @@ async def world_of(journal: Any) -> AsyncIterator[World]:
     async with AsyncExitStack() as stack:
         site = await stack.enter_async_context(site_of(journal, access=Access(tokens=tokens), agents=echo))
         own, foreign = [await site.run(PAYS, f"Pay for {one}", tenant=one, agent="x") for one in ("acme", "globex")]
+        async with open_session(journal, id=foreign) as tried:
+            await tried.change(metadata={"tried_by": "mallory (link)"})
         asks = [{"calls": [calls("ask_user", question="Which secret branch?")]}, {"text": "Fixed."}]
         question = await site.run(asks, "Ask for globex", tenant="globex", agent="x")
         async with open_session(journal) as session:

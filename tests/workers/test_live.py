@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -15,7 +16,7 @@ import program
 from treadle import Agent, open_journal, open_session, resolve_model
 from treadle.errors import JournalError
 from treadle.events import AnyEvent, ModelDelta, ModelFinished, ModelStarted, encode_event
-from treadle.journals.sqlite_live import MOST_BYTES
+from treadle.journals.sqlite_live import MOST_BYTES, SPOILED
 from treadle.messages import Message, Text
 from treadle.mock import MockProvider, Turn
 from treadle.ports import HasLive
@@ -221,7 +222,7 @@ async def test_what_is_told_is_written_once_for_all_followers(tmp_path: Path) ->
         hear = [await stack.enter_async_context(journal.hear_live("story")) for _ in range(3)]
         assert await journal.tell_live("story", 4, ["Once\n"], 0) == 1
         (file,) = Path(f"{tmp_path}/agent.db-live").iterdir()
-        assert file.read_text() == "4 Once\n"
+        assert file.read_text() == "!\n4 Once\n"
         assert [one() for one in hear] == [[(4, "Once\n")]] * 3
 
 
@@ -234,6 +235,37 @@ async def test_a_file_that_has_grown_large_begins_anew_and_a_follower_that_was_s
             assert hear() == [(4, long)]
             await journal.tell_live("story", 9, ["Once\n"], 0)
             assert hear() == [(9, "Once\n")]
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """Let this process write no file beyond a size, as if the disk were full: what does not fit is cut off."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("missing", [1, 2, 3, 40, 75, 76, 77, 78, 110])
+async def test_what_a_full_disk_cuts_off_is_told_again_once_there_is_room(tmp_path: Path, missing: int) -> None:
+    path = tmp_path / "agent.db"
+    session_id = await submit(path, "clerk", "Tell a story")
+    texts = ("Once ", "upon ", "a tïme", "€")
+    pieces = [f"{encode_event(ModelDelta(session_id=session_id, text=text)).decode()}\n" for text in texts]
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(asyncio.timeout(60))
+        journal = await stack.enter_async_context(open_journal(path))
+        assert isinstance(journal, HasLive)
+        await stack.enter_async_context(journal.hear_live(session_id))
+        events = await stack.enter_async_context(aclosing(follow(journal, session_id, after=1, live=True)))
+        with room_for(sum(len(f"4 {piece}".encode()) for piece in pieces) + 2 * len(SPOILED) - missing):
+            known = await journal.tell_live(session_id, 4, pieces[:1], 0)
+            known = await journal.tell_live(session_id, 4, pieces, known)
+        assert known in (2, 3)
+        assert await journal.tell_live(session_id, 4, pieces, known) == 4
+        assert [(await anext(events)).text for _ in texts] == list(texts)  # type: ignore[union-attr]  # only deltas come
 
 
 async def test_a_follower_that_comes_later_does_not_see_answers_that_have_ended(tmp_path: Path) -> None:

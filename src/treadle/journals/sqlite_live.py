@@ -14,6 +14,8 @@ __all__ = ["LiveFolder"]
 
 MOST_BYTES = 1 << 20
 """A file that has grown beyond this begins anew with the next answer."""
+SPOILED = b"!\n"
+"""What each write begins with: it ends a line that a full disk has cut off, so that nobody reads it. That line is written again."""
 AGAIN_SECONDS = 0.01
 """A follower tries again after so long where another process removes the file at that moment."""
 
@@ -61,9 +63,10 @@ def _write(path: Path, file: int, number: int, pieces: Sequence[str], told: int)
     size = os.fstat(file).st_size
     if not told and size > MOST_BYTES:
         os.ftruncate(file, 0)
-    fresh = pieces[told if size else 0 :]  # an empty file is that of a new follower, who knows nothing
-    os.write(file, "".join(f"{number} {piece}" for piece in fresh).encode())
-    return len(pieces)
+    known = told if size else 0  # an empty file is that of a new follower, who knows nothing
+    lines = "".join(f"{number} {piece}" for piece in pieces[known:]).encode()
+    written = os.write(file, SPOILED + lines) - len(SPOILED)
+    return known + lines.count(b"\n", 0, max(written, 0))
 
 
 def _shared(path: Path) -> int | None:
@@ -109,7 +112,7 @@ class _Reader:
         grown = b"".join(iter(lambda: os.read(self._file, 1 << 20), b""))
         *lines, self._rest = (self._rest + grown).split(b"\n")
         parts = [line.partition(b" ") for line in lines]
-        return [(int(number), f"{text.decode()}\n") for number, _, text in parts if number.isdigit()]
+        return [(int(number), f"{text.decode(errors='replace')}\n") for number, _, text in parts if number.isdigit()]
 
 
 def _digest(session_id: str) -> str:

@@ -34,7 +34,7 @@ FLUSH_SECONDS = 0.05
 """How long pieces of an answer are gathered until they are told."""
 LOOK_SECONDS = 0.5
 """How often new followers are looked for while the model says nothing in the middle of an answer."""
-GLANCE_SECONDS = 0.05
+GLANCE_SECONDS = 0.1
 """How often a follower looks whether something has come."""
 LAST_SECONDS = 5.0
 """How long a follower waits at most for the last pieces of an answer of which some have come."""

@@ -91,7 +91,14 @@ _PATHS: tuple[tuple[str, str, str, tuple[str, ...], dict[str, Any] | None, tuple
         ("agent", "text"),
     ),
     ("/changes", "get", "Server-sent events: `changed` with a version whenever anything has.", (), None, ()),
-    ("/live", "get", "Server-sent events of a session: `event`, `text` and `end`.", ("session", "after"), None, ()),
+    (
+        "/live",
+        "get",
+        "Server-sent events of a session: `state`, then `event` and `text`, and `end`.",
+        ("session",),
+        None,
+        (),
+    ),
 )
 
 

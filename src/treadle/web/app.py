@@ -5,7 +5,7 @@ import csv
 import io
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,15 +22,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from treadle import Agents, ConfigurationError, TreadleError, open_journal
 from treadle.errors import UnknownSession
-from treadle.events import AnyEvent, ChildStarted, ModelDelta, event_object
+from treadle.events import ChildStarted, event_object
 from treadle.ports import Journal
 from treadle.sessions import budgets_left
 from treadle.web import views
 from treadle.web.access import Access, Person
 from treadle.web.acts import CONSEQUENCES, Acts, told
 from treadle.web.api import OPENAPI
+from treadle.web.shared import Shared
 from treadle.web.snapshot import Snapshot
-from treadle.workers import follow
+from treadle.web.watching import Watching, server_event
 
 __all__ = ["web"]
 
@@ -198,7 +199,7 @@ def _path(request: Request) -> str:
 # --- The pages and the API.
 
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 _ActOnOne: TypeAlias = Callable[[str, str, Mapping[str, Any], str], Awaitable[dict[str, Any]]]
 
 
@@ -216,6 +217,8 @@ class _Site:
         self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
         self._snapshot: Snapshot | None = None
+        self._watching: Watching | None = None
+        self._shared = Shared()
         self._acts: Acts | None = None
         self._recent: dict[str, deque[float]] = {}
         self._streams: Counter[str] = Counter()
@@ -234,7 +237,13 @@ class _Site:
                 )
                 self._acts = Acts(journal, self._agents)
                 self._snapshot = Snapshot(journal)
+                self._watching = Watching(self._snapshot)
         return await self._snapshot.ready()
+
+    @property
+    def watching(self) -> Watching:
+        assert self._watching is not None
+        return self._watching
 
     @property
     def acts(self) -> Acts:
@@ -247,6 +256,7 @@ class _Site:
             yield
         finally:
             if self._snapshot is not None:
+                await self.watching.close()
                 await self._snapshot.close()
                 await self.acts.close()
             await self._stack.aclose()
@@ -282,13 +292,13 @@ class _Site:
             Route("/enter", self.enter),
             Route("/login", self.login, methods=["GET", "POST"]),
             Route("/logout", self.logout, methods=["POST"]),
-            Route("/inbox", see(self.page_inbox)),
-            Route("/request", see(self.page_request)),
-            Route("/sessions", see(self.page_sessions)),
-            Route("/session", see(self.page_session)),
-            Route("/fleet", see(self.page_fleet)),
-            Route("/costs", see(self.page_costs)),
-            Route("/try", operate(self.page_try)),
+            Route("/inbox", see(self._once(self.page_inbox))),
+            Route("/request", see(self._once(self.page_request))),
+            Route("/sessions", see(self._once(self.page_sessions))),
+            Route("/session", see(self._once(self.page_session))),
+            Route("/fleet", see(self._once(self.page_fleet))),
+            Route("/costs", see(self._once(self.page_costs))),
+            Route("/try", operate(self._once(self.page_try))),
             Mount("/static", StaticFiles(directory=_HERE / "static")),
             Mount("/api/v1", routes=api),
         ]
@@ -309,6 +319,19 @@ class _Site:
             return handled
 
         return wrap
+
+    def _once(self, handler: Handler) -> Handler:
+        """Make the inner part of a page once for all who are shown the same: it changes for all at once."""
+
+        async def once(request: Request) -> Response:
+            if not _is_part(request):
+                return await handler(request)
+            snapshot, person = await self.snapshot(), request.state.person
+            key = (_root(request), _place(request), person.role, person.tenants)
+            made_of = snapshot.version, self.watching.head(request.query_params.get("id", ""))
+            return await self._shared.get(key, made_of, lambda: handler(request))
+
+        return once
 
     def _check_role(self, request: Request, role: Any) -> None:
         person: Person | None = request.state.person
@@ -355,13 +378,13 @@ class _Site:
             "may_answer": person.may("answer") and not self.is_read_only,
             "may_operate": person.may("operate") and not self.is_read_only,
             "is_read_only": self.is_read_only,
-            "waiting": 0 if snapshot is None else views.inbox(snapshot, person, size=1).waiting,
+            "waiting": 0 if snapshot is None else views.waiting(snapshot, person),
             "journal": snapshot.journal.location if snapshot is not None and _sees_address(person) else "",
             "fault": fault if _sees_address(person) or not fault else _AWAY,
             "version": 0 if snapshot is None else snapshot.version,
             "has_agents": self._agents is not None,
             "now": time.time(),
-            "is_part": request.headers.get("x-part") == "1",
+            "is_part": _is_part(request),
             **shown,
         }
         return HTMLResponse(self._templates.get_template(name).render(values))
@@ -436,8 +459,8 @@ class _Site:
         snapshot = await self.snapshot()
         session_id, item_id = request.query_params.get("session", ""), request.query_params.get("id", "")
         await self._check_sees(request, session_id)
-        found = views.inbox(snapshot, request.state.person, size=1_000_000)
-        item = next((one for one in found.items if one["id"] == item_id and one["session"] == session_id), None)
+        found = views.of_session(snapshot, request.state.person, session_id)
+        item = next((one for one in found if one["id"] == item_id and one["session"] == session_id), None)
         call = None if item is not None else await self._answered(snapshot, session_id, item_id)
         return self.page(request, "request.html", item=item, call=call, session_id=session_id)
 
@@ -510,7 +533,6 @@ class _Site:
         events = await snapshot.journal.read(session_id)
         below = {session_id: events}
         await self._read_below(snapshot.journal, events, below)
-        waiting = views.inbox(snapshot, request.state.person, size=1_000_000)
         return {
             "session": views.row(snapshot, session_id),
             "metadata": views.metadata(snapshot, session_id),
@@ -518,7 +540,7 @@ class _Site:
             "timeline": views.hidden(views.chart(views.waterfall(below, session_id))),
             "steps": views.steps(events),
             "points": views.points(events),
-            "items": [one for one in waiting.items if one["root"] == session_id or one["session"] == session_id],
+            "items": views.of_session(snapshot, request.state.person, session_id),
             "children": [key for key in below if key != session_id],
             "head": events[-1].seq if events else 0,
         }
@@ -558,7 +580,8 @@ class _Site:
         session_id = request.query_params.get("session")
         shown = {} if session_id is None else await self._session(request, session_id)
         names = [agent.name for agent in self._agents or ()]
-        recent = [card for card in snapshot.cards.values() if "tried_by" in card.metadata]
+        seen = [card for card in snapshot.cards.values() if request.state.person.sees(snapshot.tenant_of(card.id))]
+        recent = [card for card in seen if "tried_by" in card.metadata]
         recent.sort(key=lambda card: -card.updated_at)
         agent = (
             request.query_params.get("agent")
@@ -741,24 +764,16 @@ class _Site:
 
         async def told_versions() -> AsyncIterator[bytes]:
             async for version in snapshot.versions():
-                waiting = views.inbox(snapshot, person, size=1).waiting
-                yield _event("changed", {"version": version, "waiting": waiting})
+                yield server_event("changed", {"version": version, "waiting": views.waiting(snapshot, person)})
 
         return self._stream(request, told_versions())
 
     async def live(self, request: Request) -> Response:
         """Tell a page of each event of a session, and of its texts while they come."""
-        snapshot = await self.snapshot()
+        await self.snapshot()
         session_id = request.query_params.get("session", "")
         await self._check_sees(request, session_id)
-        after = _number(request, "after", 0)
-
-        async def told_events() -> AsyncIterator[bytes]:
-            async for event in follow(snapshot.journal, session_id, after=after, live=True):
-                yield _live(event)
-            yield _event("end", {})
-
-        return self._stream(request, told_events())
+        return self._stream(request, self.watching.pieces(session_id))
 
     def _stream(self, request: Request, source: AsyncIterator[bytes]) -> Response:
         person: Person = request.state.person
@@ -777,18 +792,6 @@ class _Site:
                     await source.aclose()  # type: ignore[attr-defined]  # a generator
 
         return StreamingResponse(counted(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
-
-
-def _live(event: AnyEvent) -> bytes:
-    if isinstance(event, ModelDelta):
-        return _event(
-            "text", {"text": views.hidden(event.text), "thinking": views.hidden(event.thinking), "step": event.step}
-        )
-    return _event("event", {"seq": event.seq, "type": event_object(event)["type"]})
-
-
-def _event(name: str, value: Any) -> bytes:  # Any: JSON
-    return f"event: {name}\ndata: {msgspec.json.encode(value).decode()}\n\n".encode()
 
 
 # --- Who reads what went wrong.
@@ -871,6 +874,11 @@ def _size(request: Request) -> int:
 def _root(request: Request) -> str:
     root: str = request.state.root
     return root
+
+
+def _is_part(request: Request) -> bool:
+    """Whether the script of a page asks for its inner part, which names nobody."""
+    return request.headers.get("x-part") == "1"
 
 
 def _place(request: Request) -> str:

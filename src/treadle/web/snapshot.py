@@ -252,7 +252,7 @@ class Snapshot:
             name: Whose it is.
         """
         version, found = self._made.get(name, (-1, None))
-        if version != self.version or self.unread:
+        if version != self.version:
             found = make(self)
             self._made[name] = (self.version, found)
         return found  # type: ignore[no-any-return]  # what `make` has made

@@ -70,9 +70,11 @@ __all__ = [
     "inbox",
     "listing",
     "metadata",
+    "of_session",
     "points",
     "row",
     "steps",
+    "waiting",
     "waterfall",
 ]
 
@@ -124,6 +126,32 @@ def inbox(
     shown = [_item(snapshot, one, now) for one in kept[(page - 1) * size : page * size]]
     waiting = len(kept) - sum(one["has_expired"] for one in kept)
     return Inbox(items=shown, total=len(kept), waiting=waiting, page=page, pages=pages)
+
+
+def waiting(snapshot: Snapshot, person: Person) -> int:
+    """Return how much waits that this person sees, and can be answered."""
+    counts = snapshot.made("waiting by tenant", _waiting_by_tenant)
+    return sum(count for tenant, count in counts.items() if person.sees(tenant))
+
+
+def _waiting_by_tenant(snapshot: Snapshot) -> Counter[str]:
+    return Counter(one["tenant"] for one in snapshot.made("inbox", _waits) if not one["has_expired"])
+
+
+def of_session(snapshot: Snapshot, person: Person, session_id: str) -> list[dict[str, Any]]:
+    """Return what waits in a session and in those below it, and is shown to this person."""
+    found = snapshot.made("by root", _by_root).get(snapshot.top_of(session_id), [])
+    now = time.time()
+    kept = [one for one in found if session_id in (one["root"], one["session"]) and person.sees(one["tenant"])]
+    return [_item(snapshot, one, now) for one in kept]
+
+
+def _by_root(snapshot: Snapshot) -> dict[str, list[dict[str, Any]]]:
+    """Return what waits for a person, by the session at the top."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in snapshot.made("inbox", _waits):
+        found.setdefault(one["root"], []).append(one)
+    return found
 
 
 def chosen(snapshot: Snapshot, person: Person, kind: str, wanted: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -291,20 +319,11 @@ def _rows(snapshot: Snapshot) -> list[dict[str, Any]]:
     return [row(snapshot, info.id) for info in infos]
 
 
-def _waiting(snapshot: Snapshot) -> dict[str, list[dict[str, Any]]]:
-    """Return what waits for a person, by the session at the top."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for one in snapshot.made("inbox", _waits):
-        if not one["has_expired"]:
-            found.setdefault(one["root"], []).append(one)
-    return found
-
-
 def row(snapshot: Snapshot, session_id: str) -> dict[str, Any]:
     """Return a session's line of the list."""
     info = snapshot.infos[session_id]
     card = snapshot.cards.get(session_id)
-    waits = snapshot.made("waiting", _waiting).get(session_id, [])
+    waits = [one for one in snapshot.made("by root", _by_root).get(session_id, []) if not one["has_expired"]]
     below = next((one for one in waits if one["session"] != session_id), None)
     found: dict[str, Any] = {
         "id": info.id,

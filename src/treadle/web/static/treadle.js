@@ -101,13 +101,19 @@ function morph(old, fresh) {
   }
 }
 
-let loading = null, isStale = false, again = 0;
+let loading = null, isStale = false, again = 0, soon = 0, loadedAt = 0;
 function retry() {
   clearTimeout(again);
   again = setTimeout(refresh, 3000);
 }
+// What others do comes in bursts: it is shown at once, and then once a second.
+function refreshSoon() {
+  clearTimeout(soon);
+  soon = setTimeout(refresh, Math.max(0, loadedAt + 1000 - Date.now()));
+}
 async function refresh() {
   if (loading) return void (isStale = true);
+  loadedAt = Date.now();
   loading = (async () => {
     const answer = await fetch(location.href, { headers: { "X-Part": "1" } });
     if (answer.redirected && new URL(answer.url).pathname.endsWith("/login")) return void location.reload();
@@ -167,7 +173,7 @@ function watch() {
     $(".live-text").textContent = "live";
     if (first && Number($("#main").dataset.version) === version) return void ((first = false), badge(waiting));
     first = false;
-    if (Number($("#main").dataset.version) !== version) refresh();
+    if (Number($("#main").dataset.version) !== version) refreshSoon();
   });
   source.onerror = () => {
     mark.classList.add("off");
@@ -178,33 +184,47 @@ function watch() {
 
 // --- One session while it runs.
 
-let follower = null;
+let follower = null, said = "";
+function showSaid() {
+  const box = $("#live-answer");
+  if (!box) return;
+  const isAtEnd = innerHeight + scrollY >= document.body.scrollHeight - 40;
+  box.hidden = !said;
+  $("#live-text").textContent = said;
+  if (isAtEnd && said) scrollTo(0, document.body.scrollHeight);
+}
+
 function followSession() {
   const place = $("[data-session][data-head]");
   if (!place || !place.dataset.live || follower || document.hidden) return;
-  follower = new EventSource(`${API}/live?session=${encodeURIComponent(place.dataset.session)}&after=${place.dataset.head}`);
-  const box = () => $("#live-answer");
-  let text = "";
-  follower.addEventListener("text", (event) => {
-    text += JSON.parse(event.data).text;
-    if (!box()) return;
-    const isAtEnd = innerHeight + scrollY >= document.body.scrollHeight - 40;
-    box().hidden = !text;
-    $("#live-text").textContent = text;
-    if (isAtEnd) scrollTo(0, document.body.scrollHeight);
+  const own = (follower = new EventSource(`${API}/live?session=${encodeURIComponent(place.dataset.session)}`));
+  own.addEventListener("state", (event) => {
+    const { head, text } = JSON.parse(event.data);
+    said = text;
+    showSaid();
+    if (head > $("[data-head]").dataset.head) refreshSoon();
   });
-  follower.addEventListener("event", (event) => {
-    const { type } = JSON.parse(event.data);
-    if (type.startsWith("model.")) {
-      text = "";
-      if (type !== "model.started" && box()) refresh().then(() => box() && !text && (box().hidden = true));
-    } else refresh();
+  own.addEventListener("text", (event) => {
+    said += JSON.parse(event.data).text;
+    showSaid();
   });
-  follower.addEventListener("end", () => {
-    follower.close();
+  own.addEventListener("event", (event) => {
+    const wasSaid = said;
+    if (JSON.parse(event.data).type.startsWith("model.")) said = "";
+    if (wasSaid && !said) refresh(); // what was live comes as a whole
+    else refreshSoon();
+  });
+  own.addEventListener("end", () => {
+    own.close();
     follower = null;
+    said = "";
     refresh();
   });
+  own.onerror = () => {
+    if (own !== follower || own.readyState !== EventSource.CLOSED) return;
+    follower = null;
+    setTimeout(followSession, 3000);
+  };
 }
 
 async function raw() {
@@ -449,6 +469,7 @@ document.addEventListener("keydown", (event) => {
 
 function after() {
   ages();
+  showSaid();
   showPicked();
   followSession();
   raw();
