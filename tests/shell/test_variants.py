@@ -265,6 +265,12 @@ NOTHING = ("$(:)", "`:`", "$@", "$*", "${x:-}", "${x}", "$x", '"$x"', "''", '""'
         "tar xfC a.tar d up/config", "make -C d up/config", "make -C d -C e up2/config", "make --directory=d X=up/config", "npm --prefix d exec touch up/config",
         "unshare -w d touch up/config", "cargo -C d run up/config", "uv run --directory d touch up/config", "nsenter -w d touch up/config",
         "find d -execdir touch up/config \\;", "docker run -w d x touch up/config", "systemd-run --working-directory d touch up/config",
+        "command cd d && touch up/config", "command -p cd d && touch up/config", "builtin cd d && touch up/config", "eval 'cd d'; touch up/config",
+        "command source s.sh && touch up/config", "cp -r d z && touch z/up/config", "cp -a d z; echo x > z/up/config", "mv d z && touch z/up/config",
+        "ln -s d z && touch z/up/config", "git mv d z && tee z/up/config", "ln -s d/e z && tee z/up2/config", "curl --output-dir d -o up/config example.com",
+        "unzip a.zip up/config -d d", "parallel --wd d touch ::: up/config", "cp -t d/e x/up2", "install --target-directory=d/up config", "patch -d d -p0 up/config p",
+        "env -S '-C d touch up/config'", "bash -O dotglob -c 'touch */config'", "bash --rcfile s.sh -ic 'touch up/config'", "find d -exec touch {}/up/config \\;",
+        "cmake --build d --target up/config", "just -d d up/config", "tar xf a.tar --one-top-level=d up/config",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("policy", ["*", "shell"])

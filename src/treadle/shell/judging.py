@@ -110,35 +110,31 @@ def _judged(line: Line, *, depth: int) -> Line:
     invocations: list[Invocation] = []
     touched: list[Touched] = []
     doubts, hidden = list(line.doubts), []
-    placed: list[str] = []
+    placed: list[tuple[str, bool]] = []
     for one in line.invocations:
         found = known(one)
-        invocations.append(one)
-        if len(one.words) > _MAX_WORDS:
-            doubts.append(Doubt(reason="The command has too many arguments to analyse.", text=one.text[:80]))
-            continue
         there = _in_other_folders(one, found)
-        if not {"-execdir", "-okdir"}.isdisjoint(one.words):
-            doubts.append(
-                Doubt(reason="The folder in which this command starts another one is unknown.", text=one.text[:80])
-            )
-        paths = list(_paths(there, found))
+        is_bounded = len(one.words) <= _MAX_WORDS and len(there.folders) <= _MAX_ENTERED
+        paths = list(_paths(there, found)) if is_bounded else []
+        invocations.append(one)
         touched += paths
-        if any(_lies_below(path.path, made) for path in paths for made in placed if path.access == "read"):
-            doubts.append(
-                Doubt(reason="The line reads what it has put there itself, which may be a link.", text=one.text[:80])
-            )
-        placed += [path.path for path in paths if path.access == "write"] if found.name in _PLACING else []
+        reasons = _unclear(one, found, paths, placed) if is_bounded else ["The command has too much in it to analyse."]
+        doubts += [Doubt(reason=why, text=one.text[:80]) for why in reasons]
+        is_link = _PLACING.get(found.name, False)
+        placed += [(path.path, is_link) for path in paths if path.access == "write" and found.name in _PLACING]
         if found.hides:
             reason = found.problem or f"`{found.name}` runs code that these rules do not read."
             hidden.append(Doubt(reason=reason, text=one.text[:80]))
-            for inner in _inner(there, depth=depth):
+            for inner in _inner(there, depth=depth) if is_bounded else ():
                 invocations += inner.invocations[: MAX_COMMANDS - len(invocations)]
                 touched += inner.touched
                 doubts += inner.doubts
     for redirection in line.redirections:
         access: Access = "write" if redirection.writes else "read"
-        touched += [Touched(path=_join(at, redirection.target), access=access) for at in redirection.folders]
+        named = [Touched(path=_join(at, redirection.target), access=access) for at in redirection.folders]
+        touched += named
+        if any(_is_placed(path, made, is_link=False) for path in named for made, _ in placed):
+            doubts.append(Doubt(reason=_USES_PLACED, text=redirection.target))
     touched = list(dict.fromkeys(touched))
     if len(touched) > _MAX_TOUCHED:
         doubts.append(Doubt(reason="The line names too many paths to analyse.", text=line.source[:80]))
@@ -152,28 +148,47 @@ def _judged(line: Line, *, depth: int) -> Line:
     )
 
 
+def _unclear(
+    one: Invocation, found: Known, paths: Sequence[Touched], placed: Sequence[tuple[str, bool]]
+) -> Iterator[str]:
+    """Yield why it is unknown what a command touches."""
+    if any(map(_UNPLACED.fullmatch, one.words if found.hides else ())):
+        yield "Where this command starts another one, or on what, is unknown."
+    if any(_is_placed(path, made, is_link=is_link) for path in paths for made, is_link in placed):
+        yield _USES_PLACED
+
+
+_USES_PLACED = "The line uses what it has put there itself, which may be a link."
+
+
 def _in_other_folders(one: Invocation, found: Known) -> Invocation:
     """Return a command with the folders, too, that its options name (`make -C d`, `sudo -D d`): what else it is given may lie there."""
     named: list[str] = []
-    for at, word in enumerate(one.words if found.does == "acts" else ()):
+    is_wrapper = program_name(one.program) in WRAPPERS
+    for at, word in enumerate(one.words[:_MAX_WORDS] if found.does == "acts" else ()):
         option = _FOLDER.fullmatch(word)
-        if option is not None and (word.startswith("-") or program_name(one.program) in WRAPPERS):
+        if option is not None and (is_wrapper or word.startswith("-")) and (is_wrapper or not word.startswith("-D")):
             end = at + (2 if word.startswith("-") else 4)  # `tar xfC a.tar d b`
             named += filter(None, (*option.groups(), *one.words[at + 1 : end]))
+    if not named:
+        return one
     entered = dict.fromkeys((*named, *accumulate(named, posixpath.join)))
     folders = dict.fromkeys((*one.folders, *(at for name in entered for at in sorted(below(one.folders, name)))))
     return structs.replace(one, folders=tuple(folders))
 
 
-_FOLDER = re.compile(r"-\w*[CDRw](.*)|--(?:ch|cw|di|pref|proj|ro|wo)[\w-]*(?:=(.*))?|[a-z]*C[A-Za-z]*")
-"""An option whose value may be the folder in which a program starts."""
-_PLACING = frozenset(("cp", "mv", "ln", "git mv"))
-"""Programs that can put a link somewhere: what is below it is another file then than it is now."""
+_MAX_ENTERED = 64
+_FOLDER = re.compile(r"-\w*?[CDRdtw](.*)|--(?:bu|ch|cw|d|one|out|pref|proj|ro|w)[\w-]*(?:=(.*))?|[a-z]*C[A-Za-z]*")
+"""An option whose value may be the folder in which a program starts, or writes."""
+_UNPLACED = re.compile(r"-execdir|-okdir|.+\{\}.*|\{\}.+|-\w*S.*|--split-string.*", re.DOTALL)
+"""With these, `find` starts a program where a file lies, it or `xargs` makes a path of one, and `env` takes words from a text."""
+_PLACING = {"cp": False, "mv": True, "ln": True, "git mv": True}
+"""Programs that can put a link somewhere, and whether by the name that they are given: what is below it is another file then than it is now."""
 
 
-def _lies_below(path: str, folder: str) -> bool:
-    one, other = posixpath.normpath(path), posixpath.normpath(folder)
-    return other in (".", one) or one.startswith(f"{other}/")
+def _is_placed(path: Touched, made: str, *, is_link: bool) -> bool:
+    one, other = posixpath.normpath(path.path), posixpath.normpath(made)
+    return one.startswith(f"{other}/") or other == "." or (one == other and (is_link or path.access == "read"))
 
 
 # --- Known: what the table says of one command.
@@ -564,10 +579,8 @@ def _named(one: Invocation, found: Known, program: Program) -> list[tuple[str, i
             named.append((word, at, "read" if is_source else access))
     named += [(path, 0, access) for path in found.paths]
     if program.operands == "sources" and places:  # into a folder they go by their own names
-        last = one.words[places[-1]]
-        named += [
-            (posixpath.join(last, posixpath.basename(one.words[at].rstrip("/"))), 0, "write") for at in places[:-1]
-        ]
+        *_, last = (*found.paths, one.words[places[-1]])[: len(found.paths) or 1]
+        named += [(posixpath.join(last, posixpath.basename(one.words[at].rstrip("/"))), 0, "write") for at in places]
     if found.name in ("gzip", "gunzip", "xz", "unxz", "bzip2", "bunzip2", "zstd", "unzstd"):
         named += [(posixpath.splitext(one.words[at])[0], at, "write") for at in places]
     return named
@@ -640,6 +653,7 @@ _PATHSPEC = re.compile(r":|\.(?:/)?$|.*[*?\[]", re.DOTALL)
 
 _ASSIGNMENT = re.compile(r"\w+=\S*$")
 _BLANK = re.compile(r"[ \t\n;|&]")
+_PLAIN_SHELL = re.compile(r"-[ceuxl]+|-s|-|--")
 
 
 def _inner(one: Invocation, *, depth: int) -> Iterator[Line]:
@@ -654,11 +668,10 @@ def _inner(one: Invocation, *, depth: int) -> Iterator[Line]:
         tail = Invocation(words=one.words[at:], text=one.text, via=via, folders=one.folders)
         if program_name(word) in SHELLS and not is_shell:
             is_shell = True
-            if runs_input(tail):
-                yield Line(
-                    source=one.text,
-                    doubts=(Doubt(reason="The shell runs what it reads from its input.", text=one.text[:80]),),
-                )
+            options = [option for option in tail.arguments[:MAX_COMMANDS] if option.startswith(("-", "+"))][:2]
+            why = "The shell runs what it reads from its input." if runs_input(tail) else ""
+            why = why or ("" if all(map(_PLAIN_SHELL.fullmatch, options)) else "An option changes how the shell reads.")
+            yield Line(source=one.text, doubts=(Doubt(reason=why, text=one.text[:80]),) if why else ())
         if at:
             yield Line(source=one.text, invocations=(tail,), touched=tuple(_paths(tail, known(tail))))
         if at and _BLANK.search(word) and depth < _MAX_INNER:

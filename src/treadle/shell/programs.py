@@ -237,11 +237,12 @@ _WRITERS = {
         "cp mv",
         _writes(
             "-rRapfvunTdPxi --recursive --archive --force --verbose --no-clobber --update --preserve --no-dereference --no-target-directory --interactive",
+            paths="-t --target-directory",
             operands="sources",
             deep=None,
         ),
     ),
-    "install": _writes("-dDvpC --directory", values="-mog --mode --owner --group", operands="sources"),
+    "install": _writes("-dDvpC --directory", values="-mog --mode --owner --group", paths="-t --target-directory", operands="sources"),
     "ln": _writes("-sfnvTrL --symbolic --force --no-dereference --relative --verbose", folder="tree"),
     **_each("chmod", _writes("-Rvf --recursive --verbose", operands="first_text", deep="-R --recursive")),
     "tee": _writes("-ai --append --ignore-interrupts"),

@@ -8,6 +8,7 @@ import posixpath
 import re
 import unicodedata
 from collections.abc import Sequence
+from itertools import islice
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -162,6 +163,13 @@ def read(source: str) -> Line:
         return Line(source=source, doubts=doubts)
     reader = _Reader(source)
     reader.read()
+    # What a `$(` within quotes starts is found from there on: the rest is read as a line of its own.
+    for found in islice(re.finditer(r"\$\(", source) if reader.doubts else (), _MAX_FOLDERS):
+        inner = _Reader(source[found.end() :])
+        inner.read()
+        known = {one.words for one in reader.invocations}
+        more = [structs.replace(one, via=("$",)) for one in inner.invocations if one.words not in known]
+        reader.invocations += more[: MAX_COMMANDS - len(reader.invocations)]
     return Line(
         source=source,
         invocations=tuple(reader.invocations),
@@ -193,7 +201,7 @@ _BEFORE_WORDS = frozenset(("for", "select", "case", "function", "[[", "((", "]]"
 """Reserved words that no command follows."""
 _CHANGING = frozenset(
     """
-    . source trap alias unalias shopt set unset export declare typeset local readonly read mapfile readarray enable hash
+    . source eval builtin trap alias unalias shopt set unset export declare typeset local readonly read mapfile readarray enable hash
     let getopts pushd popd dirs history fc bind complete compgen compopt ulimit umask wait jobs disown suspend return exit break continue shift
     """.split()
 )
@@ -351,7 +359,8 @@ class _Reader:
             return
         if not program.text or program.is_expanded or program.is_pattern:
             self._doubt("The program of this command is unknown.", text)
-        if program.text in _CHANGING:
+        is_behind = program.text == "command" and not {"cd", *_CHANGING}.isdisjoint(word.text for word in rest)
+        if program.text in _CHANGING or is_behind:
             self._doubt(f"`{program.text}` can change what later commands do.", text)
         if len(self.invocations) == MAX_COMMANDS:
             self._doubt(f"The line has more than {MAX_COMMANDS} commands.", text)
