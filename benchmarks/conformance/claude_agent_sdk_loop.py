@@ -119,4 +119,5 @@ adapter.offers = (
         "cancel",
         "approvals",
     ),
+    "-contents/long-argument",  # it asks the vendor to count tokens, which the suite's provider does not do
 )

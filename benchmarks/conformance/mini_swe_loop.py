@@ -54,7 +54,8 @@ class _Functions(LitellmModel):
 
     def _parse_actions(self, response: Any) -> list[dict[str, Any]]:
         message = response.choices[0].message
-        if message.content and not message.tool_calls:
+        is_cut = response.choices[0].finish_reason in ("length", "content_filter")
+        if message.content and not message.tool_calls and not is_cut:
             ended = {"exit_status": "Submitted", "submission": message.content}
             raise Submitted({"role": "exit", "content": message.content, "extra": ended})
         if not message.tool_calls:
@@ -89,5 +90,8 @@ class _Tools:
 
 adapter.name = "mini-swe-agent"
 adapter.version = version("mini-swe-agent")
-adapter.offers = ("chat", "max_steps", "retries", "model_timeout", "-arguments", "-schemas", "-limits/invalid-for-ever")
+adapter.offers = (
+    *("chat", "max_steps", "retries", "model_timeout"),
+    *("-arguments", "-schemas", "-parallel/one-invalid", "-limits/invalid-for-ever"),  # a command has no schema
+)
 adapter.prepare = lambda: prepare(adapter)

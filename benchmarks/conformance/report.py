@@ -70,9 +70,18 @@ def _said(results: Results) -> str:
     return (
         f"`{results['command']}`, {' and '.join(days)}, {machine['system']} {machine['machine']}, {machine['processors']} processors, "
         f"Python {machine['python']}. Each library ran {'twice' if results['rounds'] == 2 else results['rounds']} "
-        f"the {_known_in('chat')} of the {len(SCENARIOS)} scenarios whose failure exists in Chat Completions. "
+        f"the {_known_in('chat')} of the {len(SCENARIOS)} scenarios whose failure exists in Chat Completions{_elsewhere(results)}. "
         + (f"These differed, and count as failures: {', '.join(differs)}." if differs else "No verdict differed.")
     )
+
+
+_NAMES = {"responses": "Responses", "anthropic": "Anthropic Messages", "gemini": "Gemini"}
+
+
+def _elsewhere(results: Results) -> str:
+    """Return which libraries ran the scenarios of another dialect."""
+    others = [one for one in results["subjects"].values() if one.get("dialect", "chat") != "chat"]
+    return "".join(f"; {title(one)} the {_known_in(one['dialect'])} in {_NAMES[one['dialect']]}" for one in others)
 
 
 def _known_in(dialect: str) -> int:

@@ -72,5 +72,6 @@ adapter.offers = (
     *("chat", "stream", "max_steps", "retries", "model_timeout", "usage"),
     *("texts", "-contents/forged-roles", "-parallel/three", "-parallel/fifty", "-parallel/steps"),
     *("-identity/same-id-later", "-histories/text-with-call"),
+    *("-streams/ends-early", "-streams/cut-answer", "-streams/filtered"),  # a text that is cut would not end its run
 )
 adapter.prepare = lambda: prepare(adapter)

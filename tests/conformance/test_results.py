@@ -23,9 +23,9 @@ def test_the_front_pages_say_how_many_scenarios_there_are_and_libraries():
     results = json.loads((FOLDER / "results.json").read_bytes())["subjects"]
     others = {one["title"] for one in results.values()} - {"Treadle"}
 
-    assert {len(one["verdicts"]) for one in results.values()} == {149}
-    assert len(others) == 7
+    assert {len(one["verdicts"]) for one in results.values() if one.get("dialect", "chat") == "chat"} == {149}
+    assert len(others) == 10
     for page in ("README.md", "docs/index.md"):
         text = " ".join((PROJECT / page).read_text().split())
         assert "149 failures of production" in text
-        assert "seven other libraries" in text
+        assert "ten other libraries" in text
