@@ -78,14 +78,6 @@ def test_files_go_along_with_a_task(treadle):
     assert content[1]["image_url"]["url"].endswith(base64.b64encode(b"\x89PNG\r\n\x1a\nxx").decode())
 
 
-def test_the_last_session_is_continued(treadle):
-    script = treadle.script("s.json", [{"text": "One."}, {"text": "Two."}])
-    treadle("run", "-m", script, "--session", "s1", "First", code=0)
-    ran = treadle("run", "-m", script, "-c", "Second", code=0)
-    assert "session: s1" in ran.stderr
-    assert len(treadle.json("sessions", "show", "s1", "--json")["messages"]) == 4
-
-
 def test_the_last_session_of_this_folder_is_continued_with_its_own_model(treadle):
     script = treadle.script("s.json", [{"text": "One."}, {"text": "Two."}])
     for name in ("f1", "f2", "f3"):

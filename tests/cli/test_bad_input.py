@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+import program
 from treadle.resolve import local_servers
 from treadle.testing import MockProvider, Turn
 
@@ -279,19 +280,12 @@ def test_an_unexpected_failure_is_told_without_a_traceback_unless_it_is_asked_fo
     line = ["run", "-m", "demo", "--tools", "mine.py", "x"]
 
     told = sentence(treadle(*line, code=1, is_apart=True))
-    process = subprocess.run(
-        treadle.command(*line),
-        cwd=treadle.folder,
-        env={**treadle.environment, "TREADLE_DEBUG": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    environment = {**treadle.environment, "TREADLE_DEBUG": "1"}
+    debugged = program.run(line, folder=treadle.folder, environment=environment, is_apart=True)
 
     assert "unexpected TypeError" in told
     assert "TREADLE_DEBUG=1" in told
-    assert "Traceback" in process.stderr
+    assert b"Traceback" in debugged.stderr
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full: this system cannot play a full disk")  # noqa: PTH110 - an expression

@@ -1,10 +1,10 @@
 """`treadle sessions to-test`: a session becomes a pytest file, which passes, and fails once the agent has changed."""
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
+
+import program
 
 SHOP = '''
 from treadle import Agent, Rejected, ToolError, ask, deny, first_of, allow, tool
@@ -40,36 +40,35 @@ SECRET = "sk-" + "a" * 48
 '''
 
 
+RECORD = """
+import asyncio, shop
+from treadle import open_session
+
+async def main():
+    async with open_session("s.db", id="s1") as session:
+        await shop.make().run("Pay order 1, please.", session=session)
+
+asyncio.run(main())
+"""
+
+
 @pytest.fixture
 def recorded(treadle: Any) -> Any:
     """With a session in which calls have succeeded, failed, been invalid and been denied."""
     (treadle.folder / "shop.py").write_text(SHOP)
-    (treadle.folder / "record.py").write_text(
-        "import asyncio, shop\nfrom treadle import open_session\n"
-        "async def main():\n"
-        "    async with open_session('s.db', id='s1') as session:\n"
-        "        print((await shop.make().run('Pay order 1, please.', session=session)).report()['tool_calls'])\n"
-        "asyncio.run(main())\n"
-    )
-    _python(treadle, "record.py")
+    _python(treadle, RECORD)
     return treadle
 
 
-def _python(treadle: Any, *words: str, code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=treadle.folder,
-        env=treadle.environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout
+def _python(treadle: Any, text: str, code: int = 0) -> str:
+    done = program.run((program.CODE, text), folder=treadle.folder, environment=treadle.environment)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    return done.stdout.decode()
 
 
 def _pytest(treadle: Any, *files: str, code: int) -> str:
-    return _python(treadle, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, code=code)
+    options = ["-q", "-p", "no:cacheprovider", *files]
+    return _python(treadle, f"import sys, pytest; sys.exit(pytest.main({options!r}))", code)
 
 
 def test_a_session_becomes_a_test_that_passes_and_runs_no_tool(recorded: Any) -> None:

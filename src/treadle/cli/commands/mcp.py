@@ -12,6 +12,8 @@ from treadle.cli.commands.serving import mcp_serve
 from treadle.cli.exits import UsageError
 from treadle.cli.input.commands import McpOptions
 from treadle.cli.input.mcp import (
+    NO_SERVER,
+    SOME_WAIT,
     ListedServer,
     approve_server,
     own_file,
@@ -48,11 +50,9 @@ def _list(options: McpOptions, settings: Settings, terminal: Terminal) -> int:
         terminal.line(f"{shown_name(one.entry.name):<16} {one.state:<9} {one_line(one.entry.shown, 300)}")
         terminal.line(f"{'':<16} from {one_line(one.origin, 300)}")
     if not settings.mcp:
-        terminal.line("No MCP server is configured. To add one: treadle mcp add NAME -- COMMAND ARGUMENT...")
+        terminal.line(NO_SERVER)
     elif any(one.is_waiting for one in settings.mcp):
-        terminal.line(
-            "Servers marked waiting or changed are not used. Check their commands, then run: treadle mcp approve NAME"
-        )
+        terminal.line(SOME_WAIT)
     return 0
 
 
@@ -154,7 +154,7 @@ def _test(options: McpOptions, settings: Settings, terminal: Terminal) -> int:
                 f"To approve it: treadle mcp approve {one.entry.name}"
             )
     if not chosen:
-        raise UsageError("No MCP server is configured. To add one: treadle mcp add NAME -- COMMAND ARGUMENT...")
+        raise UsageError(NO_SERVER)
     code = 0
     for one in chosen:
         try:

@@ -12,14 +12,13 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from treadle import Tool, serve
-from treadle.cli.exits import UsageError
+from treadle.cli.exits import UsageError, check_installed
 from treadle.cli.input.commands import AcpOptions, McpOptions, MockOptions
 from treadle.cli.input.places import same_journal
 from treadle.cli.input.settings import Settings, settings_of
@@ -34,14 +33,6 @@ from treadle.ports import Journal, Toolset
 from treadle.testing import MockProvider, ScriptedModel, load_script
 
 __all__ = ["acp", "mcp_serve", "mock"]
-
-
-def _needs(package: str, extra: str) -> None:
-    """Refuse to serve without the protocol's package."""
-    if find_spec(package) is None:
-        raise UsageError(
-            f"This needs the package {package}. Install it: pip install '.[{extra}]' in the project's folder"
-        )
 
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -68,7 +59,7 @@ _INSTRUCTIONS = (
 async def acp(options: AcpOptions, terminal: Terminal) -> int:
     """Serve until the editor leaves or a signal ends it."""
     terminal.hides_logs = True
-    _needs("acp", "acp")
+    check_installed("acp", "acp")
     settings = settings_of(options)
     make_agent(settings, settings.model, options=options)  # what is wrong is told before an editor waits for it
 
@@ -100,7 +91,7 @@ async def acp(options: AcpOptions, terminal: Terminal) -> int:
 def mcp_serve(options: McpOptions, settings: Settings, terminal: Terminal) -> int:
     """Serve until the client leaves or a signal ends it."""
     terminal.hides_logs = True
-    _needs("mcp", "mcp")
+    check_installed("mcp", "mcp")
     if options.has_no_token and options.http_port is None:
         raise UsageError("--no-token is about --http: a client on standard input needs no token.")
     for note in settings.notes:

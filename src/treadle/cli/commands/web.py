@@ -8,13 +8,12 @@ import shlex
 import socket
 import webbrowser
 from contextlib import closing, suppress
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
 from treadle import Agents
-from treadle.cli.exits import UsageError
+from treadle.cli.exits import UsageError, check_installed
 from treadle.cli.files import write_whole
 from treadle.cli.input.commands import NotifyOptions, WebOptions
 from treadle.cli.input.places import user_config
@@ -35,10 +34,7 @@ async def web(options: WebOptions, terminal: Terminal) -> int:
     file = Path(options.tokens) if options.tokens else user_config(os.environ).parent / "web-tokens.json"
     if options.new_token is not None:
         return _make_token(options, file, terminal)
-    if missing := [name for name in ("starlette", "uvicorn", "jinja2", "markdown_it") if find_spec(name) is None]:
-        raise UsageError(
-            f"This needs the package {missing[0]}. Install it: pip install '.[web]' in the project's folder"
-        )
+    check_installed("web", "starlette", "uvicorn", "jinja2", "markdown_it")
     from treadle.web import web as web_app  # noqa: PLC0415 - an extra
 
     access = Access(tokens=_tokens(file), proxy_header=options.proxy_header or "", hosts=options.hosts)

@@ -22,6 +22,8 @@ from treadle.cli.input.trust import exec_line, files_named, read_own_json, write
 from treadle.toolsets import McpEntry, McpTools, mcp_entries
 
 __all__ = [
+    "NO_SERVER",
+    "SOME_WAIT",
     "ListedServer",
     "approve_server",
     "listed_servers",
@@ -33,6 +35,10 @@ __all__ = [
     "with_server",
     "without_server",
 ]
+
+
+NO_SERVER = "No MCP server is configured. To add one: treadle mcp add NAME -- COMMAND ARGUMENT..."
+SOME_WAIT = "Servers marked waiting or changed are not used. Check their commands, then run: treadle mcp approve NAME"
 
 
 class ListedServer(msgspec.Struct, frozen=True, kw_only=True):

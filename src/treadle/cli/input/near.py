@@ -13,48 +13,49 @@ _ONE_TASK = '`treadle run "TASK"` carries out one task, prints the answer and en
 _KEYS = "Keys come from the vendor's variable, such as OPENAI_API_KEY; `treadle doctor` shows which are set."
 
 _OPTIONS = {
-    **dict.fromkeys(
-        ("-y", "--yes", "--yes-always", "--yolo", "--full-auto", "--auto-approve"), ("--mode", _NO_QUESTIONS)
-    ),
-    "--dangerously-skip-permissions": ("--mode", _NO_QUESTIONS),
-    "--dangerously-bypass-approvals-and-sandbox": ("--mode", _NO_QUESTIONS),
-    **dict.fromkeys(
-        ("--permission-mode", "--approval-mode", "--ask-for-approval"), ("--mode", "Use --mode, such as --mode plan.")
-    ),
-    **dict.fromkeys(("--allowedTools", "--allowed-tools"), ("--allow", "Use --allow RULE, once for each rule.")),
-    **dict.fromkeys(("--disallowedTools", "--disallowed-tools"), ("--deny", "Use --deny RULE, once for each rule.")),
-    **dict.fromkeys(
-        ("--output-format", "--format"), ("--json", "Use --json, or --stream-json for each event as a line.")
-    ),
-    **dict.fromkeys(("-p", "--print", "--prompt", "--message"), ("--on-approval", _ONE_TASK)),
-    **dict.fromkeys(
-        ("-r", "--resume"),
-        ("--on-approval", "`treadle resume ID` resumes a run; -c gives a new task to the newest session."),
-    ),
-    **dict.fromkeys(
-        ("--system-prompt", "--append-system-prompt"), ("--system", "Use --system TEXT, or --system @FILE.")
-    ),
-    "--max-budget-usd": ("--max-total-cost", "Use --max-total-cost USD."),
-    **dict.fromkeys(("--cwd", "--cd", "--directory"), ("-C", "Use -C DIR.")),
-    **dict.fromkeys(("--file", "-f", "--image", "-i", "--read"), ("--attach", "Use -a FILE.")),
-    **dict.fromkeys(("--api-key", "--openai-api-key", "--anthropic-api-key"), ("--model", _KEYS)),
-    "--mcp-config": ("--tools", "`treadle mcp add` adds a server."),
-    "--debug": ("--verbose", "Use -v; TREADLE_DEBUG=1 shows tracebacks and logs."),
+    name: (needed, advice)
+    for names, needed, advice in (
+        ("-y --yes --yes-always --yolo --full-auto --auto-approve", "--mode", _NO_QUESTIONS),
+        ("--dangerously-skip-permissions", "--mode", _NO_QUESTIONS),
+        ("--dangerously-bypass-approvals-and-sandbox", "--mode", _NO_QUESTIONS),
+        ("--permission-mode --approval-mode --ask-for-approval", "--mode", "Use --mode, such as --mode plan."),
+        ("--allowedTools --allowed-tools", "--allow", "Use --allow RULE, once for each rule."),
+        ("--disallowedTools --disallowed-tools", "--deny", "Use --deny RULE, once for each rule."),
+        ("--output-format --format", "--json", "Use --json, or --stream-json for each event as a line."),
+        ("-p --print --prompt --message", "--on-approval", _ONE_TASK),
+        (
+            "-r --resume",
+            "--on-approval",
+            "`treadle resume ID` resumes a run; -c gives a new task to the newest session.",
+        ),
+        ("--system-prompt --append-system-prompt", "--system", "Use --system TEXT, or --system @FILE."),
+        ("--max-budget-usd", "--max-total-cost", "Use --max-total-cost USD."),
+        ("--cwd --cd --directory", "-C", "Use -C DIR."),
+        ("--file -f --image -i --read", "--attach", "Use -a FILE."),
+        ("--api-key --openai-api-key --anthropic-api-key", "--model", _KEYS),
+        ("--mcp-config", "--tools", "`treadle mcp add` adds a server."),
+        ("--debug", "--verbose", "Use -v; TREADLE_DEBUG=1 shows tracebacks and logs."),
+    )
+    for name in names.split()
 }
 """Options of other programs: the option of ours that a command must take for the advice to be true, and the advice."""
 
 _COMMANDS = {
-    "help": "Use `treadle --help`, or `treadle COMMAND --help`.",
-    "version": "Use `treadle --version`.",
-    **dict.fromkeys(("ls", "list", "history"), "`treadle sessions` lists the sessions."),
-    **dict.fromkeys(("exec", "ask", "prompt"), _ONE_TASK),
-    **dict.fromkeys(("login", "auth", "setup", "init"), _KEYS),
-    "continue": "`treadle chat -c` continues the newest session.",
-    **dict.fromkeys(("deny", "reject"), "Use `treadle approve ID --deny`."),
-    **dict.fromkeys(("stop", "kill"), "Use `treadle cancel ID`."),
-    **dict.fromkeys(("settings", "configure"), "`treadle config show` shows every value and its origin."),
-    "status": "`treadle doctor` checks this machine; `treadle sessions` lists the sessions.",
-    "serve": "Use `treadle mcp serve`, or `treadle acp` for an editor.",
+    name: advice
+    for names, advice in (
+        ("help", "Use `treadle --help`, or `treadle COMMAND --help`."),
+        ("version", "Use `treadle --version`."),
+        ("ls list history", "`treadle sessions` lists the sessions."),
+        ("exec ask prompt", _ONE_TASK),
+        ("login auth setup init", _KEYS),
+        ("continue", "`treadle chat -c` continues the newest session."),
+        ("deny reject", "Use `treadle approve ID --deny`."),
+        ("stop kill", "Use `treadle cancel ID`."),
+        ("settings configure", "`treadle config show` shows every value and its origin."),
+        ("status", "`treadle doctor` checks this machine; `treadle sessions` lists the sessions."),
+        ("serve", "Use `treadle mcp serve`, or `treadle acp` for an editor."),
+    )
+    for name in names.split()
 }
 
 

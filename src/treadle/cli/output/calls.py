@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.cli.output.text import counted, one_line, one_record, shown_json, shown_name
+from treadle.cli.output.text import counted, decoded, one_line, one_record, shown_json, shown_name
 from treadle.tools import ToolResult
 
 __all__ = [
@@ -187,9 +187,5 @@ def todos_of(arguments: object) -> list[tuple[str, str]]:
 
 def object_of(arguments: object) -> dict[str, Any] | None:
     """Return arguments as an object, whether they are parsed or as the model wrote them; None for anything else."""
-    if isinstance(arguments, str):
-        try:
-            arguments = msgspec.json.decode(arguments.strip() or "{}")
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            return None
-    return arguments if isinstance(arguments, dict) else None
+    found = decoded(arguments)
+    return found if isinstance(found, dict) else None

@@ -15,7 +15,16 @@ from typing import Any, TextIO, TypeAlias
 
 import msgspec
 
-from treadle.cli.output.text import escaped_json, indented, is_sentence, one_record, printable, whole_call, wrapped
+from treadle.cli.output.text import (
+    decoded,
+    escaped_json,
+    indented,
+    is_sentence,
+    one_record,
+    printable,
+    whole_call,
+    wrapped,
+)
 from treadle.redaction import Redactor
 
 __all__ = ["Terminal", "json_line", "open_terminal", "pager_command", "show_in_pager"]
@@ -296,7 +305,7 @@ class Terminal:
         """
         stream = self._out if is_answer else self._err
         self._begin_record()
-        first, *rest = whole_call(name, self.redactor.consented(_parsed(arguments)))
+        first, *rest = whole_call(name, self.redactor.consented(decoded(arguments)))
         lines = [f"{self.redactor.text(title)}{first}", *(f"  {line}" for line in rest)]
         if then and rest:
             lines.append(f"  {then.lstrip('.: ')}")
@@ -389,13 +398,6 @@ def _builtins(value: Any) -> Any:
         return msgspec.to_builtins(value)
     except (TypeError, UnicodeEncodeError):
         return value
-
-
-def _parsed(arguments: object) -> object:
-    try:
-        return msgspec.json.decode(arguments) if isinstance(arguments, str) else arguments
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return arguments
 
 
 def _width(stream: TextIO) -> int:

@@ -15,6 +15,7 @@ __all__ = [
     "Family",
     "columns",
     "counted",
+    "decoded",
     "escaped_json",
     "for_terminal",
     "indented",
@@ -290,7 +291,7 @@ def shown_json(value: object, limit: int = _MAX_VALUE) -> str:
 
 def shown_call(name: str, arguments: object) -> str:
     """Return a call in short: `grep(pattern="error", path="src")`. A person who decides on it needs `whole_call`."""
-    value = _decoded(arguments)
+    value = decoded(arguments)
     if isinstance(value, dict):
         inner = ", ".join(f"{shown_name(str(key), 40)}={shown_json(item)}" for key, item in list(value.items())[:8])
         inner += f", ... {len(value) - 8} more" if len(value) > 8 else ""
@@ -305,7 +306,7 @@ def whole_call(name: str, arguments: object) -> list[str]:
     A short call is one line, as `shown_call` writes it. Else each argument has its own, and a text of several lines becomes
     one JSON string a line. Nothing is left out, and nothing can pass for another argument.
     """
-    value = _decoded(arguments)
+    value = decoded(arguments)
     title = shown_name(name, 10_000)
     if not isinstance(value, dict):
         return [f"{title}, with arguments that are not a JSON object:", f"  {_json(value)}"]
@@ -327,8 +328,8 @@ def _whole_argument(key: str, value: object) -> list[str]:
     return [f"  {key} = {text}" + (f" ({len(text):,} characters)" if len(text) > 200 else "")]
 
 
-def _decoded(arguments: object) -> object:
-    """Arguments come parsed, or as the model wrote them."""
+def decoded(arguments: object) -> object:
+    """Return the arguments of a call, which come parsed, or as the model wrote them; what is not JSON as it is."""
     if not isinstance(arguments, str):
         return arguments
     try:

@@ -17,6 +17,7 @@ from treadle.cli.files import write_new
 from treadle.cli.guidance import OwnCommand
 from treadle.cli.input.commands import ChatOptions
 from treadle.cli.input.keys import has_key
+from treadle.cli.input.mcp import NO_SERVER, SOME_WAIT
 from treadle.cli.input.places import absolute
 from treadle.cli.input.rules import Kind
 from treadle.cli.input.settings import Settings
@@ -414,10 +415,8 @@ async def _mcp(chat: Conversation, rest: str) -> None:
         is_fault = state not in ("opening", "open", "ended", one.state)
         rows.append(f"  {one.entry.name:<16} {'failed' if is_fault else state:<9} {one.entry.shown}")
         rows += [f"    {one_line(state, 300)}"] if is_fault else []
-    hint = "Servers marked waiting or changed are not used. Check their commands, then run: treadle mcp approve NAME"
-    waits = [hint] if any(one.is_waiting for one in servers) else []
-    none = ["No MCP server is configured. To add one: treadle mcp add NAME -- COMMAND ARGUMENT..."]
-    chat.face.tell("\n".join([*rows, *waits] or none))
+    waits = [SOME_WAIT] if any(one.is_waiting for one in servers) else []
+    chat.face.tell("\n".join([*rows, *waits] or [NO_SERVER]))
 
 
 async def _agents(chat: Conversation, rest: str) -> None:

@@ -189,9 +189,10 @@ async def ask_about_folder(face: Face, settings: Settings) -> None:
     while (place := await face.choose(title, [*(one for one, _, _ in answers), show])) == len(answers):
         for name, content in zip(brought.files, brought.contents, strict=True):
             face.quote(f"--- {name}\n{content.decode('utf-8', 'replace')}")
-        for told in (guidance.instructions.text, *(f"{one.description}\n\n{one.text}" for one in guidance.brought)):
-            if told:
-                face.quote(told)
+        skills = (f"{one.description}\n\n{one.text}" for one in guidance.brought)
+        commands = (f"--- {one.path}\n{one.text}" for one in guidance.commands)
+        for told in filter(None, (guidance.instructions.text, *skills, *commands)):
+            face.quote(told)
     if place is None:
         return
     _, is_trusted, mode = answers[place]
