@@ -3,6 +3,7 @@
 mkdocs calls them; mkdocs.yml names this file.
 """
 
+import posixpath
 import re
 from itertools import cycle
 from pathlib import Path
@@ -21,8 +22,7 @@ _MADE: dict[str, str] = {}
 _ORDER: list[Page] = []
 _TEXTS: dict[str, str] = {}
 
-# The README and the pages also lead to files of the repository, which are not part of the site.
-_REPOSITORY = re.compile(r"\[(?P<text>[^\]]+)\]\(\.\./(?P<path>[^)]+)\)")
+_UPWARD = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<path>\.\./[^)]+)\)")
 
 
 _FOR_USERS = ("use/", "run/")
@@ -54,7 +54,14 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         page.meta.setdefault("search", {"boost": 1000})  # a guide comes before the reference that has the same words
     if page.file.src_uri in _MADE:
         return markdown
-    return _REPOSITORY.sub(r"\g<text> (`\g<path>`)", _with_plain_bars(markdown))
+    folder = posixpath.dirname(page.file.src_uri)
+    return _UPWARD.sub(lambda link: _within_the_site(link, folder), _with_plain_bars(markdown))
+
+
+def _within_the_site(link: re.Match[str], folder: str) -> str:
+    """Return a link as it is, or the name of a file of the repository that is no part of the site."""
+    place = posixpath.normpath(posixpath.join(folder, link["path"]))
+    return f"{link['text']} (`{place.removeprefix('../')}`)" if place.startswith("../") else link[0]
 
 
 def on_page_content(html: str, **_: Any) -> str:
@@ -62,12 +69,12 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 def _with_columns(table: re.Match[str]) -> str:
-    """Return a table of three columns or more whose cells say their column: on a phone its rows are lists."""
+    """Return a table whose rows are lists on a phone; its cells say their column, where there are more than two."""
     columns = [" ".join(re.sub(r"<[^>]+>", "", one).split()) for one in _HEAD.findall(table[0])]
-    if len(columns) < 3:
+    if len(columns) < 2:
         return table[0]
     names = cycle(columns)
-    named = re.sub(r"<td\b", lambda _: f'<td data-column="{next(names)}"', table[0])
+    named = re.sub(r"<td\b", lambda _: f'<td data-column="{next(names)}"', table[0]) if len(columns) > 2 else table[0]
     return f'<div class="wide">{named}</div>'
 
 

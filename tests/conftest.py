@@ -1,6 +1,7 @@
 """What every test shares: the row mark, loud skips, checked journals, the recordings, and the guard against hanging. No doubles here."""
 
 import faulthandler
+import gc
 import os
 from collections import defaultdict
 from collections.abc import Iterator
@@ -36,6 +37,8 @@ _stderr = pytest.StashKey[TextIO]()
 
 _watcher = Watcher()
 
+gc.disable()  # until all tests are collected: what that makes stays to the end, and is never worth a look
+
 
 def pytest_configure(config: pytest.Config) -> None:
     # pytest replaces descriptor 2 while a test runs; the stacks of a hanging one must reach the person all the same.
@@ -51,6 +54,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if slow:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item.get_closest_marker("soak") is None]
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

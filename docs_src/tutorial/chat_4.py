@@ -12,10 +12,10 @@ from fastapi import FastAPI, Header, HTTPException
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
-from treadle import Agents, Run, open_journal, open_session
+from treadle import Run, SessionHeld, open_journal, open_session
 from treadle.errors import RunHandedOver, UnknownApproval
 from treadle.events import encode_sse, public_events
-from treadle.workers import follow
+from treadle.workers import Worker, follow
 
 JOURNAL = "chat.db"
 agent = make_agent(os.environ["MODEL"])
@@ -23,19 +23,13 @@ runs: set[Run[str]] = set()
 tasks: set[asyncio.Task[None]] = set()
 
 
-async def resume_forever() -> None:
-    """Continue what another process has left, and what a person has answered."""
-    while True:
-        await Agents([agent]).resume_all(JOURNAL, deps=lambda session: session.id)
-        await asyncio.sleep(1)
-
-
 @asynccontextmanager
 async def serving(_: FastAPI) -> AsyncGenerator[None]:
-    resuming = asyncio.create_task(resume_forever())
+    """Continue what another process has left, and what a person has answered. At the end, hand over what is under way."""
+    working = asyncio.create_task(Worker(JOURNAL, [agent], deps=lambda session: session.id).run())
     yield
-    resuming.cancel()  # it hands over what it runs
-    await asyncio.gather(resuming, *(run.hand_over() for run in runs), return_exceptions=True)
+    working.cancel()
+    await asyncio.gather(working, *(run.hand_over() for run in runs), return_exceptions=True)
 
 
 app = FastAPI(lifespan=serving)
@@ -65,12 +59,19 @@ async def carry_out(visitor: str, text: str, started: asyncio.Event) -> None:
 
 @app.post("/chat/{visitor}", status_code=202)
 async def chat(visitor: str, question: Question) -> dict[str, str]:
-    """Begin a run that does not belong to this request."""
+    """Begin a run that does not belong to this request, or pass the text on to the one that runs or waits."""
+    async with open_session(JOURNAL, id=visitor) as session:
+        if session.state.status in ("running", "paused"):
+            await session.steer(question.text)
+            return {"events": f"/chat/{visitor}/events"}
     started = asyncio.Event()
     task = asyncio.create_task(carry_out(visitor, question.text, started))
     tasks.add(task)  # asyncio forgets a task that nobody holds
     task.add_done_callback(tasks.discard)
+    task.add_done_callback(lambda _: started.set())
     await started.wait()
+    if task.done() and isinstance(task.exception(), SessionHeld):
+        raise HTTPException(409, "Another message is being answered: send this one again.")
     return {"events": f"/chat/{visitor}/events"}
 
 
@@ -94,7 +95,7 @@ async def waiting() -> list[dict[str, Any]]:
 
 @app.post("/chat/{visitor}/approvals/{approval}")
 async def decide(visitor: str, approval: str, decision: Decision) -> None:
-    """Record a person's answer. The loop continues the run within a second."""
+    """Record a person's answer. The worker continues the run."""
     async with open_session(JOURNAL, id=visitor, must_exist=True) as session:
         try:
             await session.answer(approval, decision.answer, by=decision.by)

@@ -1,8 +1,11 @@
 """Settings from flags, environment and files: which one holds, and where it says it comes from."""
 
+import asyncio
+
 import pytest
 
-from treadle import Budget
+from treadle import Agent, Budget, open_session
+from treadle.testing import ScriptedModel, text
 
 NAMES = Budget.__struct_fields__
 
@@ -53,6 +56,24 @@ def test_the_budgets_of_a_session_show_what_was_used_and_its_own_limits(treadle)
     assert lines[1] == ["max_tool_calls", "1", "/", "9"]
     rows = treadle.json("budgets", "s1", "--json", "--max-model-turns", "3", code=0)["budgets"]
     assert [(row["used"], row["limit"], row["origin"]) for row in rows[:2]] == [(2, 3, "flag"), (1, 9, "session")]
+
+
+def test_the_limits_of_a_run_that_a_program_began_are_not_made_up(treadle):
+    async def run() -> None:
+        async with open_session(treadle.home / "journal.db", id="s1") as session:
+            await Agent(ScriptedModel([text("Done.")]), budget=Budget(max_model_turns=7)).run("x", session=session)
+
+    asyncio.run(run())
+
+    shown = treadle("budgets", "s1", "--max-tool-calls", "9", code=0)
+    rows = treadle.json("budgets", "s1", "--json", code=0)["budgets"]
+
+    assert [line.split() for line in shown.stdout.splitlines()[:2]] == [
+        ["max_model_turns", "1", "/", "?"],
+        ["max_tool_calls", "0", "/", "9"],
+    ]
+    assert "the limits of its program's agent" in shown.stderr
+    assert (rows[0]["used"], rows[0]["limit"], rows[0]["origin"]) == (1, None, "agent")
 
 
 def test_a_flag_goes_before_the_named_file_that_before_the_person_s_and_that_before_the_project_s(treadle):

@@ -95,6 +95,23 @@ def test_an_address_of_before_the_three_books_leads_to_its_page(site):
 
 
 @pytest.mark.row("M-SITE")
+def test_a_link_of_a_page_to_another_book_leads_there(site):
+    dead, followed = [], 0
+    for source in (PROJECT / "docs").rglob("*.md"):
+        page = source.relative_to(PROJECT / "docs")
+        built = (site / page.with_suffix(".html")).read_text()
+        for link in re.findall(r"\]\((\.\./[^)\s#]+)", source.read_text()):
+            place = os.path.normpath(page.parent / link)
+            address = link.replace(".md", ".html")
+            if not place.startswith(".."):
+                followed += 1
+                dead += [] if re.search(rf'(?:href|src)="?{re.escape(address)}', built) else [f"{page}: {link}"]
+
+    assert dead == []
+    assert followed > 100
+
+
+@pytest.mark.row("M-SITE")
 def test_a_broken_link_fails_the_build(tmp_path):
     mkdocs = Path(sys.executable).with_name("mkdocs")
     (tmp_path / "docs").mkdir()

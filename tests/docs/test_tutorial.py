@@ -60,5 +60,20 @@ async def test_step_4_continues_after_it_was_killed_and_after_sigterm(tmp_path: 
     assert end["text"] == "It is refunded."
 
 
+async def test_step_4_passes_on_what_is_written_while_a_refund_waits(tmp_path: Path) -> None:
+    async with ClientSession() as client, asyncio.timeout(SECONDS):
+        with served("chat_4", tmp_path, [REFUND, DONE]) as address:
+            await asked(client, "POST", f"{address}/chat/ada", json={"text": "Refund my teapot"})
+            paused = await up_to(events(client, f"{address}/chat/ada/events"), "paused")
+            assert (await asked(client, "POST", f"{address}/chat/ada", json={"text": "How long?"}))[0] == 202
+            (waiting,) = (await asked(client, "GET", f"{address}/approvals"))[1]
+            place = f"{address}/chat/ada/approvals/{waiting['id']}"
+            assert (await asked(client, "POST", place, json={"answer": "allow", "by": "bo"}))[0] == 200
+            end = await up_to(events(client, f"{address}/chat/ada/events", after=paused["seq"]), "completed")
+            said = [one async for one in events(client, f"{address}/chat/ada/events") if one["type"] == "message"]
+    assert end["text"] == "It is refunded."
+    assert [one["text"] for one in said] == ["Refund my teapot", "How long?"]
+
+
 def test_step_5_tests_the_chat(tmp_path: Path) -> None:
     assert "4 passed" in pytest_passes(TUTORIAL / "test_chat.py", tmp_path)

@@ -480,6 +480,8 @@ def _why(decision: Decision, call: CheckedCall) -> str:
     """Say in plain words why a decision asks that gives no reason of its own."""
     if decision.rule == OUTSIDE:
         return "It reads outside the folder."
+    if call.permission == "always_ask" and decision.scope == "tool":
+        return "The tool asks for each call."
     is_edit = call.risk == "write_local"  # of an edit everybody knows why
     if decision.scope == "default" or (decision.scope == "tool" and not is_edit):
         kind = "this command" if call.tool.line is not None else "this call"

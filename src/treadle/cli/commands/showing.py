@@ -47,18 +47,15 @@ async def budgets(options: BudgetsOptions, terminal: Terminal) -> int:
     if options.id is None and not options.is_last:
         return _show_budgets(settings.budget, {}, settings, options, terminal)
     async with named_session(options) as session:
-        settings = _with_own_limits(session, settings)
-        return _show_budgets(settings.budget, _used(session), settings, options, terminal)
-
-
-def _with_own_limits(session: Session, settings: Settings) -> Settings:
-    """Return the settings as `resume` would use them: a run keeps the limits that it was started with."""
-    run = session.state.run
-    if run is None or run.budget is None:
-        return settings
-    kept = {name: "session" for name in Budget.__struct_fields__ if name not in settings.overriding}
-    budget = resumed_budget(session, settings)
-    return msgspec.structs.replace(settings, budget=budget, origins={**settings.origins, **kept})
+        run = session.state.run
+        if run is None:
+            return _show_budgets(settings.budget, {}, settings, options, terminal)
+        whose = "session" if run.budget is not None else "agent"
+        if whose == "agent":
+            terminal.say("note: the run has the limits of its program's agent, which the journal does not know")
+        kept = {name: whose for name in Budget.__struct_fields__ if name not in settings.overriding}
+        settings = msgspec.structs.replace(settings, origins={**settings.origins, **kept})
+        return _show_budgets(resumed_budget(session, settings), _used(session), settings, options, terminal)
 
 
 def _used(session: Session) -> dict[str, Any]:
@@ -79,17 +76,25 @@ def _used(session: Session) -> dict[str, Any]:
 def _show_budgets(
     budget: Budget, used: dict[str, Any], settings: Settings, options: BudgetsOptions, terminal: Terminal
 ) -> int:
-    limits = msgspec.structs.asdict(budget)
+    limits = {
+        name: "?" if settings.origins[name] == "agent" else _plain(limit)
+        for name, limit in msgspec.structs.asdict(budget).items()
+    }
     if options.as_json:
         rows = [
-            {"name": name, "used": used.get(name), "limit": _plain(limit), "origin": settings.origins[name]}
+            {
+                "name": name,
+                "used": used.get(name),
+                "limit": None if limit == "?" else limit,
+                "origin": settings.origins[name],
+            }
             for name, limit in limits.items()
         ]
         terminal.data({"session_id": options.id, "profile": settings.profile, "budgets": rows})
         return 0
     for name, limit in limits.items():
         spent = used.get(name)
-        shown = "none" if limit is None else _plain(limit)
+        shown = "none" if limit is None else limit
         terminal.line(f"{name:<28}{'-' if spent is None else spent!s:>12} / {shown}")
     return 0
 

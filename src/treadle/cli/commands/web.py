@@ -144,7 +144,7 @@ def _make_token(options: WebOptions, file: Path, terminal: Terminal) -> int:
     token, secret = new_token(options.new_token, role=options.role, tenants=options.tenants or None)
     content = msgspec.json.format(msgspec.json.encode([*known, token]), indent=2) + b"\n"
     write_whole(file, content, cannot=f"The tokens in {str(file)!r} cannot be written: {{}}.")
-    terminal.reveal(secret)
+    terminal.page(f"{secret}\n")
     terminal.say(
         f"This is the token of {token.name}, role {token.role}. It is shown once; {str(file)!r} keeps its hash."
     )
