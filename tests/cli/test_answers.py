@@ -15,7 +15,9 @@ def test_a_question_is_answered_by_a_command_and_the_run_continues(treadle: Any)
     paused = treadle("run", *asking(treadle), "--session", "s", "Go", code=11)
     assert "ask_user waits for Which branch?" in paused.stderr
     assert 'to answer: treadle answer s "ANSWER"' in paused.stderr
-    assert "ID" in treadle("answer", "s", code=2).stderr
+    assert 'treadle answer ID "ANSWER"' in treadle("answer", "s", code=2).stderr
+    assert 'treadle answer --last "ANSWER"' in treadle("answer", code=2).stderr
+    assert "such as an answer or resume: treadle sessions --status paused" in treadle("approvals", code=0).stderr
 
     answered = treadle("answer", "s", "main", "--by", "ada", code=0)
     assert "Answered by ada: Which branch? - main. Resume with: treadle resume s" in answered.stderr

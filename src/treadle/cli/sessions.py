@@ -54,7 +54,7 @@ __all__ = [
 
 UNREADABLE = (TreadleError, ArithmeticError, LookupError, TypeError, ValueError)
 """What opening a session raises whose events are damaged, or cannot be reached."""
-_ALSO_NAMED = {"sessions mark": "NAME", "sessions rewind": "POINT"}
+_ALSO_NAMED = {"answer": '"ANSWER"', "sessions mark": "NAME", "sessions rewind": "POINT"}
 """What commands are given besides the session."""
 
 

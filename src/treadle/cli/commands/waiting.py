@@ -52,7 +52,11 @@ async def approvals(options: ApprovalsOptions, terminal: Terminal) -> int:
         return await _answered(options, terminal)
     async with opened(settings_of(options).journal, is_read=True) as journal:
         doubts: Sequence[Doubt] = await list_doubts(journal)
-        found = await of_interest(journal, await journal.approvals(), options, tool=options.tool)
+        found = await journal.approvals()
+        asking = {one for approval in found for one in (approval.session_id, approval.root_id)}
+        paused = await journal.sessions(SessionFilter(statuses=("paused",)))
+        waits_otherwise = any(info.id not in asking for info in paused)
+        found = await of_interest(journal, found, options, tool=options.tool)
     if options.as_json:
         terminal.data([_described(approval) for approval in found])
         return 0
@@ -70,6 +74,8 @@ async def approvals(options: ApprovalsOptions, terminal: Terminal) -> int:
             terminal.line(f"    --scope session or rule would also allow: {', '.join(map(one_line, approval.rules))}")
     if not found:
         terminal.say("No call is waiting for approval.")
+    if waits_otherwise:
+        terminal.say("Sessions wait for something else, such as an answer or resume: treadle sessions --status paused")
     if doubts:
         calls = "1 call has" if len(doubts) == 1 else f"{len(doubts)} calls have"
         terminal.say(f"{calls} an unknown outcome. To list them: treadle doubts")
@@ -265,11 +271,13 @@ def _edited(options: ApproveOptions) -> dict[str, Any] | None:
 
 async def answer(options: AnswerOptions, terminal: Terminal) -> int:
     """Give the call that waits its answer."""
-    if options.answer is None:
-        raise UsageError('Give the session and the answer: treadle answer ID "ANSWER"')
-    text, by = options.answer, person(options)
+    if options.is_last and options.answer is None:  # the one word that was given is the answer
+        options = msgspec.structs.replace(options, id=None, answer=options.id)
+    given, text, by = named(options), options.answer, person(options)
+    if text is None:
+        raise UsageError('Give the answer, too: treadle answer ID "ANSWER"')
     async with opened(settings_of(options).journal, must_exist=True) as journal:
-        info = await find_session(journal, options.id)
+        info = await find_session(journal, given)
         async with opened_session(journal, info.id) as session:
             questions = session.state.questions
             if not questions:

@@ -291,13 +291,12 @@ class ApproveOptions(BulkOptions, frozen=True, kw_only=True):
     by: str | None = flag("--by NAME", _ANSWERS, read_text)
 
 
-class AnswerOptions(Options, frozen=True, kw_only=True):
+class AnswerOptions(NamedOptions, frozen=True, kw_only=True):
     """Answer the question that a paused run asks."""
 
     command = "answer"
     group = "approvals"
     code = "waiting.answer"
-    id: str | None = argument("ID", _SESSION)
     answer: str | None = argument("ANSWER", "the answer: text, or a JSON object for a form")
     by: str | None = flag("--by NAME", _ANSWERS, read_text)
 
