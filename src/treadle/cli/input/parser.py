@@ -250,8 +250,8 @@ def _added(
     sentence = kind.__doc__ or f"{name}."  # Python leaves docstrings out where it is told so
     listed: dict[str, Any] = {"help": sentence[0].lower() + sentence[1:-1]} if is_listed else {}
     parser: _Parser = parsers.add_parser(name, description=sentence, **listed)
-    if kind.unusual:
-        parser.add_argument(_HELP_ALL, action="help", help="show every option and exit")
+    shown = "show every option and exit" if kind.unusual else argparse.SUPPRESS
+    parser.add_argument(_HELP_ALL, action="help", help=shown)
     groups: dict[str, Parser] = {"": parser}
     for heading, field, hint, declared in _declared(kind) if is_filled else ():
         if heading not in groups:
