@@ -297,6 +297,7 @@ async def test_a_worker_that_is_killed_while_its_session_is_watched_is_seen(brow
         try:
             await expect(page.locator(".state").first).to_contain_text("running")
             await expect(page.locator(".call")).to_contain_text("wait")
+            await expect(page.locator(".acts")).not_to_contain_text("Resume")
             await page.goto(f"{site.url}/fleet")
             await expect(page.locator("table", has_text="Waits for limits")).to_contain_text("w1")
             await page.goto(f"{site.url}/session?id={session_id}")
@@ -305,9 +306,13 @@ async def test_a_worker_that_is_killed_while_its_session_is_watched_is_seen(brow
             await worker.wait()
 
         await expect(page.locator(".state").first).to_contain_text("stranded")
+        await expect(page.locator(".acts")).to_contain_text("Resume")
         await page.goto(f"{site.url}/fleet")
         await expect(page.locator("table", has_text="Waits for limits")).to_contain_text("ended")
         await expect(page.locator("table", has_text="Why")).to_contain_text("Take your time")
+        await page.goto(f"{site.url}/sessions?status=running")
+        await expect(page.get_by_role("heading", name="Sessions")).to_be_visible()
+        await expect(page.locator("tbody tr")).to_have_count(0)
 
 
 async def test_a_token_lets_a_person_into_a_page_below_a_path_of_another_application_and_out_again(browser, site):

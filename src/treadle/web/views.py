@@ -352,7 +352,7 @@ def acts_on(row: Mapping[str, Any]) -> list[str]:
     can = {
         "cancel": run_status in ("running", "paused", "queued"),
         "retry": is_active and row["was_submitted"] and run_status in ("stopped", "failed", "active"),
-        "resume": is_active and run_status in ("paused", "stopped", "failed", "running"),
+        "resume": is_active and run_status in ("paused", "stopped", "failed", "running") and row["status"] != "running",
         "suspend": is_active,
         "activate": own_status == "suspended",
         "steer": own_status != "deleted",
@@ -390,7 +390,8 @@ def _of_card(snapshot: Snapshot, card: Card | None, updated_at: float) -> dict[s
     if stranded is not None:
         status, why = "stranded", stranded
     if doubts and status != "deleted":
-        status, why = "in-doubt", f"nobody knows whether {_tools(doubts)} was done; {why}"
+        unknown = f"nobody knows whether {_tools(doubts)} was done"
+        status, why = "in-doubt", unknown if status == "completed" else f"{unknown}; {why}"
     return {
         "agent": card.agent,
         "model": card.model,
@@ -453,6 +454,8 @@ def _has_status(row: Mapping[str, Any], status: str) -> bool:
         return bool(row["waits"])
     if status == "in-doubt":
         return bool(row["doubts"])
+    if status == "running":  # not what ran last where nobody runs it now
+        return bool(row["status"] == status)
     return status in ("", row["status"], row["own_status"], row["run_status"])
 
 
