@@ -146,7 +146,7 @@ async def test_an_answer_for_the_session_holds_for_just_this_call(tmp_path):
 @pytest.mark.parametrize(
     "command",
     [
-        "bash -c 'ls'", "sudo make", "python -c 1", "env -i make", "= xargs rm", "= echo $HOME", "= ls > x", "eval ls", "docker run x",
+        "bash -c 'ls'", "sudo make", "python -c 1", "env -i make", "= xargs rm", "= echo $HOME", "= ls > x", "= eval ls", "docker run x",
     ],
 )  # fmt: skip
 async def test_the_exact_words_alone_are_offered_for_shells_wrappers_and_code_in_the_line(tmp_path, command):

@@ -39,7 +39,7 @@ def test_each_simple_command_of_a_line_is_found_with_its_words(source, found):
         "coproc rm x", "time -p rm x", "PATH=x time rm x", "if true; then rm x; fi", "for x in a; do rm x; done", "while true; do rm x; done",
         "f() { rm x; }; f", "function f { rm x; }", "[[ -f x ]]", "[ -f x ]", "case x in x) rm x;; esac", "((x=1))",
         "X=1", "PATH=. ls", "LD_PRELOAD=./x ls", "BASH_ENV=x ls", "GIT_PAGER=x git log", "IFS=a ls", "NODE_OPTIONS=-rx node a.js", "HOME=. ls", "RUSTC_WRAPPER=./x cargo test",
-        "X=* ls", "X=$Y ls", "X=~ ls", "X={a,b} ls", "LC_ALL=ja_JP.SJIS; ls", "X+=1 ls", "cat $?", "echo x > $?", "echo $?$X", "rm -- $?", "X=$? echo", "! echo $?", "echo ${?:-x}", "a=(1 2)", "ls &", "nohup sleep 999 &", "echo 'open", 'echo "open', "echo \\'' x", 'echo \\"" x', "echo \\\\\\'' ; rm x", "echo a{b,c}", "{ls,-l}",
+        "X=* ls", "X=$Y ls", "X=~ ls", "X={a,b} ls", "LC_ALL=ja_JP.SJIS; ls", "X+=1 ls", "cat $?", "echo x > $?", "echo $?$X", "rm -- $?", "X=$? echo", "! echo $?", "echo ${?:-x}", "a=(1 2)", "ls &", "nohup sleep 999 &", "echo 'open", 'echo "open', "echo \\'' x", 'echo \\"" x', "echo \\\\\\'' ; rm x", "echo a{b,c}", "{ls,-l}", "ls \\\\*", "ls 'a*'*", "ls *.[ch]",
         "ls ~", "ls --to=~/x",
         "cat -n2<<<f", "cat -n2<<'E'\nx\nE\n", "ls <>x", "ls >&x", "ls > $X", "cat <<E\n$(id)\nE\n",
         "cat <<E\nhi\n E\nrm x\n", "ls;;id", "", "   ", "ls\rid", "ls\u00a0x", "ls\u200bx", "ls\x00", "ls \ud800",

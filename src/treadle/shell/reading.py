@@ -336,7 +336,7 @@ class _Reader:
             self._doubt("A quote is not closed.", self._text[found.start() :])
         is_pattern = not _WILD.isdisjoint(bare)
         # No pattern can say in a way that everybody reads alike what a set of characters is, or that a wildcard is text.
-        is_unclear = is_pattern and ("[" in bare or not _WILD.isdisjoint(quoted))
+        is_unclear = is_pattern and ("[" in bare or not {"\\", *_WILD}.isdisjoint(quoted))
         is_expanded = is_unclear or _EXPANDED.search(bare) is not None or self._text.startswith("(", found.end())
         if is_expanded:
             self._doubt(_EXPANDS, raw)
