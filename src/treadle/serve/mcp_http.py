@@ -3,7 +3,8 @@
 import asyncio
 import hmac
 import socket
-from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
 
 import uvicorn
 from starlette.responses import PlainTextResponse
@@ -51,15 +52,15 @@ async def serve_mcp_http(
     """
     service = McpService(offer, version=version, has_ended=ended.is_set)
     # With the host of this machine, the package itself checks the Host and the Origin of each request.
-    app: ASGIApp = service.server.streamable_http_app(host=_HOST, max_request_body_size=_MAX_BYTES)
+    posts = _Posts(service.server.streamable_http_app(host=_HOST, max_request_body_size=_MAX_BYTES))
     config = uvicorn.Config(
-        app if token is None else _Guarded(app, token),
+        posts if token is None else _Guarded(posts, token),
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=_LEAVING_SECONDS,
     )
-    server = uvicorn.Server(config)
-    leaving = asyncio.create_task(_leave(ended, service, lambda: setattr(server, "should_exit", True)))
+    server = _Server(config, ended)
+    leaving = asyncio.create_task(_leave(ended, service, posts, server))
     try:
         await server.serve(sockets=[address.listener])
     finally:
@@ -68,12 +69,50 @@ async def serve_mcp_http(
         await service.finish()
 
 
-async def _leave(ended: asyncio.Event, service: McpService, stop: Callable[[], None]) -> None:
+async def _leave(ended: asyncio.Event, service: McpService, posts: "_Posts", server: uvicorn.Server) -> None:
     """End what is under way, so that each call is answered, and then the server."""
     await ended.wait()
     service.leave()
     await service.finish()
-    stop()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LEAVING_SECONDS):
+            await posts.answered.wait()
+    server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    """Ends by way of `ended`. At a signal, uvicorn and its streams would end at once, before the calls are answered."""
+
+    def __init__(self, config: uvicorn.Config, ended: asyncio.Event) -> None:
+        super().__init__(config)
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+
+
+class _Posts:
+    """Tells when each request that carries a message has its answer. The streams that clients keep open carry none."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._under_way = 0
+        self.answered = asyncio.Event()
+        self.answered.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        self._under_way += 1
+        self.answered.clear()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self.answered.set()
 
 
 class _Guarded:
