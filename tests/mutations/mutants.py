@@ -116,6 +116,7 @@ def apply(mutant: Mutant) -> None:
     _put(*edit)
     mutated = _codes(compile(ast.fix_missing_locations(tree), str(mutant.path), "exec", dont_inherit=True))
     changed = 0
+    gc.unfreeze()  # what lived when the tests were collected is frozen, and get_objects() leaves that out
     for function in [
         one for one in gc.get_objects() if type(one) is FunctionType
     ]:  # isinstance would ask hostile objects
