@@ -25,4 +25,4 @@ async def test_the_invoice_is_paid_once_and_nothing_else_happens() -> None:
     assert no_doubt()(seen)
 
 
-asyncio.run(test_the_invoice_is_paid_once_and_nothing_else_happens())  # pytest with asyncio_mode = "auto" does so by itself
+asyncio.run(test_the_invoice_is_paid_once_and_nothing_else_happens())  # pytest does so in asyncio_mode = "auto"
