@@ -79,17 +79,11 @@ demo: $(RUNTIME)  ## Run the main job on a small sample folder: no key, no netwo
 	echo "As expected, the run stopped at its limit of $(DEMO_CALLS) calls with a summary: exit code 10 means that a budget was reached."
 
 .PHONY: lint
-lint: style types  ## Check style, form, types and imports
-
-.PHONY: style
-style: $(STAMP)
+lint: $(STAMP)  ## Check style, form, types and imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports --no-cache >$(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
-
-.PHONY: types
-types: $(STAMP)
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache >$(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
 
 .PHONY: format
 format: $(STAMP)  ## Let the formatter and the linter fix what they can
@@ -114,17 +108,12 @@ picture: $(STAMP)  ## Redraw the drawings, the pictures of the README and the sc
 collected: $(STAMP)  # pytest compiles every test on its first visit: once, in place of once for each process
 	@$(BIN)/python -m pytest --collect-only -qq $(TESTS) >$(VENV)/collected.log 2>&1 || { cat $(VENV)/collected.log; exit 1; }
 
-# Types take as long to check as a sixth of the tests, on one processor: beside them, and what is wrong with them is said last.
 .PHONY: test
-test: $(STAMP)  ## Lint, and run every test; COVERAGE=yes measures branch coverage too, which takes half as long again
-	@$(MAKE) --no-print-directory --jobs=2 style collected
+test: $(STAMP)  ## Lint, then run every test; COVERAGE=yes measures branch coverage too, which takes half as long again
+	@$(MAKE) --no-print-directory --jobs=2 lint collected
 ifeq ($(COVERAGE),)
-	@$(MAKE) --no-print-directory types >$(VENV)/types.log 2>&1 & types=$$!; \
-	echo "$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)"; \
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS); tested=$$?; \
-	wait $$types; checked=$$?; cat $(VENV)/types.log; exit $$((tested ? tested : checked))
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 else
-	@$(MAKE) --no-print-directory types
 	@$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 	@$(BIN)/coverage combine --quiet

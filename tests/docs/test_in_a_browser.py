@@ -10,7 +10,7 @@ from house import PROJECT
 
 PHONE = (390, 844)
 DESK = (1360, 900)
-PARTS = 4
+PARTS = 8
 """Several processes divide the pages between them."""
 
 TOO_WIDE = """
