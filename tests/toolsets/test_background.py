@@ -349,7 +349,7 @@ def test_in_a_sandbox_it_is_confined_too(tmp_path: Path):
     root = tmp_path / "w"
     root.mkdir()
     sandbox = find_sandbox(Confinement(writable=(str(root),)))
-    line = "touch inside; setsid sleep 97 & touch /usr/evil; sleep 99"  # the error is the last: it is waited for
+    line = "touch inside; setsid sleep 97 & touch /usr/evil 2>why; cat why; sleep 99"  # it comes last and at once: it is waited for
     _, found = run(
         root,
         [
